@@ -1,0 +1,1 @@
+"""The order, the batches, the report: what Prefect runs."""

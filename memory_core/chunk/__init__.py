@@ -1,0 +1,1 @@
+"""A document in, its chunks out; pure. Start at `chunk_content`."""

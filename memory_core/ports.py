@@ -1,0 +1,439 @@
+"""The sockets: what the core asks of the world. One contract suite (tests/contract) holds each adapter and its fake.
+
+All methods that leave the process are async; an adapter with a synchronous client runs it in a thread. Every failure is
+one of `memory_core.errors`. Nothing here does anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory_core.models import (
+    ChunkedDocument,
+    ChunkRow,
+    Deletion,
+    Document,
+    DocumentChange,
+    DocumentState,
+    EmbeddedDocument,
+    EmbeddingResult,
+    Failure,
+    Fingerprint,
+    HitRow,
+    Holder,
+    LegHit,
+    SearchFilters,
+    SourceListing,
+    StoredChunkKey,
+    StoredDocument,
+    StoreOutcome,
+    StoreRequest,
+    Vector,
+)
+from memory_core.settings import Settings
+
+EmbeddingKind: TypeAlias = Literal["document", "query"]
+
+
+class TokenCounter(Protocol):
+    """A tokenizer that only counts. Pure: equal text, equal numbers, on every platform."""
+
+    @property
+    def name(self) -> str:
+        """The encoding's name; part of every recipe."""
+        ...
+
+    def count(self, text: str) -> int:
+        """Tokens of the text."""
+        ...
+
+    def ends(self, text: str) -> NDArray[np.int64]:
+        """The code-point offset behind each token, ascending; a token that ends inside a code point ends behind it."""
+        ...
+
+
+class Embedder(Protocol):
+    """Texts in, vectors out. `groups` is a sequence of documents, each an ordered sequence of texts."""
+
+    @property
+    def provider(self) -> str:
+        """Name for fingerprints: local, hash, openai, voyage."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        ...
+
+    @property
+    def dimensions(self) -> int:
+        """Width of every vector."""
+        ...
+
+    @property
+    def max_input_tokens(self) -> int | None:
+        """The longest text, in our tokenizer's tokens, that may be sent; None where longer texts are windowed."""
+        ...
+
+    async def embed(self, groups: Sequence[Sequence[str]], *, kind: EmbeddingKind) -> EmbeddingResult:
+        """Embed every text. The result mirrors `groups`.
+
+        Raises:
+            ValidationError: an empty group or a blank text, naming its position.
+            EmbeddingError: the model refused or answered wrongly; EmbeddingUnavailableError when a retry can help.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let go of the model or the connections; may be called twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributeWrite:
+    """New attributes for stored content that stays as it is, on the document and all its rows."""
+
+    document: Document
+
+
+DocumentWrite: TypeAlias = EmbeddedDocument | AttributeWrite
+
+
+class WriteVerdict(StrEnum):
+    """What became of one write of a group."""
+
+    WRITTEN = "written"
+    CONFLICT = "conflict"  # its base revision is gone
+    ABORTED = "aborted"  # undone because of another of its group; try it alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveSpace:
+    """What `meta` says is current for a database: a process that differs reads but does not write."""
+
+    schema_version: int
+    fingerprint: str
+    lineage: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListQuery:
+    """Which page of the stored documents, newest first. `tag` is exact, `feed` a feed's name."""
+
+    limit: int = 50
+    offset: int = 0
+    tag: str | None = None
+    feed: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteSelector:
+    """Which documents to delete: exactly one of the three; `tags` selects documents that carry all of them."""
+
+    source_ids: tuple[str, ...] = ()
+    document_id: str | None = None
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreHealth:
+    """Counts and faults for `memory doctor`. Every fault is a sentence with its remedy."""
+
+    server_version: str
+    transactions: bool
+    documents: int
+    chunks: int
+    faults: tuple[str, ...]
+
+
+class MemoryStore(Protocol):
+    """Documents, bodies and chunk rows. Deciding reads are primary and majority; writes are majority and journaled."""
+
+    async def prepare(self, fingerprint: Fingerprint) -> ActiveSpace:
+        """Create collections, b-tree indexes and `meta` before the first write; idempotent, once per process.
+
+        Raises:
+            ForeignDatabaseError: rows without our `meta`, or a `meta` that names another schema or fingerprint.
+        """
+        ...
+
+    async def read_active_space(self) -> ActiveSpace | None:
+        """What `meta` says, or None for a database that nothing was written to."""
+        ...
+
+    async def read_states(self, source_ids: Sequence[str]) -> Mapping[str, DocumentState]:
+        """The current state of each stored source, by source id. Reads no body, no text and no vector."""
+        ...
+
+    async def read_feed_states(self, feed: str) -> Mapping[str, DocumentState]:
+        """The current state of every source of a feed, by source id, in two queries."""
+        ...
+
+    async def read_chunk_keys(self, document_ids: Sequence[str]) -> Mapping[str, Sequence[StoredChunkKey]]:
+        """What decides which rows of a document can stay. Reads no text and no vector."""
+        ...
+
+    async def transaction_budget_bytes(self) -> int:
+        """How many bytes of rows one transaction may safely hold on this server (8 % of its cache)."""
+        ...
+
+    async def write_together(self, writes: Sequence[DocumentWrite], *, now: datetime) -> Sequence[WriteVerdict]:
+        """Write whole documents, all or none where the server has transactions. The verdicts mirror `writes`.
+
+        A document whose stored revision is already the write's own counts as written: a repeated call is harmless.
+        """
+        ...
+
+    async def delete(
+        self, selector: DeleteSelector, *, now: datetime, dry_run: bool = False, feed: str | None = None
+    ) -> Deletion:
+        """Move documents to the trash and take their rows out, in one transaction; with `feed`, only what that feed owns."""
+        ...
+
+    async def read_document(self, identifier: str) -> StoredDocument | None:
+        """A stored document by source id or 24-hex document id, without its body."""
+        ...
+
+    async def read_body(self, body_id: str) -> str:
+        """The text of one version.
+
+        Raises:
+            NotFoundError: the version is no longer kept.
+        """
+        ...
+
+    async def list_sources(self, query: ListQuery) -> SourceListing:
+        """One page of stored documents. Reads no body and no vector."""
+        ...
+
+    async def read_hits(self, chunk_ids: Sequence[str]) -> Mapping[str, HitRow]:
+        """The rows that still exist and whose revision is their document's, by chunk id. Reads no vector."""
+        ...
+
+    async def find_document_ids(self, filters: SearchFilters) -> frozenset[str]:
+        """The ids of all documents that satisfy the filters."""
+        ...
+
+    async def read_changes(self, since: datetime | None) -> tuple[Sequence[DocumentChange], datetime]:
+        """Documents committed or deleted at or after `since` (all live ones for None), and the server's time now.
+
+        A transaction becomes visible after its own stamp: the caller asks again with an overlap longer than the
+        longest transaction.
+        """
+        ...
+
+    async def read_chunk_rows(self, document_ids: Sequence[str]) -> Sequence[ChunkRow]:
+        """All rows, with text, context and vector, of at most a few hundred documents: only for a search index."""
+        ...
+
+    async def check_health(self) -> StoreHealth:
+        """Count everything and look for rows without an owner, short documents and mixed revisions."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections; may be called twice."""
+        ...
+
+
+# --- search -----------------------------------------------------------------------------------------------------------
+
+
+class SearchIndex(Protocol):
+    """Two legs over everything stored. Each call first takes in what was committed before it (read your writes)."""
+
+    @property
+    def engine(self) -> str:
+        """Name for answers: embedded or atlas."""
+        ...
+
+    async def vector_leg(
+        self, vector: Vector, *, fingerprint: str, filters: SearchFilters, limit: int
+    ) -> Sequence[LegHit]:
+        """The nearest rows of that embedding space by cosine, best first, ties by chunk id."""
+        ...
+
+    async def text_leg(self, query: str, *, filters: SearchFilters, limit: int) -> Sequence[LegHit]:
+        """The best rows by BM25 over text and context, best first, ties by chunk id."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of files and locks; may be called twice."""
+        ...
+
+
+# --- directories and submissions --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feed:
+    """A configured directory. `include` and `exclude` are gitignore-style globs below `root`; no include means all."""
+
+    name: str
+    root: str
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+
+
+class FileState(StrEnum):
+    """The last truth about one file of a feed."""
+
+    STORED = "stored"
+    FAILED = "failed"
+    QUARANTINED = "quarantined"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestEntry:
+    """What a feed knows of one file. `path` is POSIX, NFC, relative to the root; `mtime_ns` in nanoseconds.
+
+    `content_hash` is the hash of the normalised text that was handed down the path, None where it was never read.
+    """
+
+    path: str
+    source_id: str
+    size: int
+    mtime_ns: int
+    state: FileState
+    content_hash: str | None = None
+    reason: str | None = None
+    encoding: str | None = None
+
+
+class FeedStore(Protocol):
+    """Feeds, their leases and their manifests."""
+
+    async def register_feed(self, feed: Feed) -> Feed:
+        """Create the feed or update its globs.
+
+        Raises:
+            ValidationError: the root is inside or above another feed's, or the name belongs to another root.
+        """
+        ...
+
+    async def list_feeds(self) -> Sequence[Feed]:
+        """All feeds by name."""
+        ...
+
+    async def acquire_lease(self, feed: str, holder: Holder, *, seconds: float) -> Holder | None:
+        """Take or renew the feed's lease for so long. Returns None when it is ours, else who holds it."""
+        ...
+
+    async def steal_lease(self, feed: str, holder: Holder, dead: Holder, *, seconds: float) -> bool:
+        """Take the lease from a holder that is known to be dead; False when somebody else was first."""
+        ...
+
+    async def release_lease(self, feed: str, holder: Holder) -> None:
+        """Give the lease back; nothing happens where it is no longer ours."""
+        ...
+
+    async def read_manifest(self, feed: str) -> Sequence[ManifestEntry]:
+        """Every known file of the feed."""
+        ...
+
+    async def write_manifest(
+        self, feed: str, entries: Sequence[ManifestEntry], *, removed_paths: Sequence[str] = ()
+    ) -> None:
+        """Insert or replace entries by path and forget the removed ones, in one command each."""
+        ...
+
+
+class SubmissionState(StrEnum):
+    """Where a submission is. `parked`: it crashed its run three times and waits for a person."""
+
+    STAGED = "staged"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    PARKED = "parked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A piece of content that a door accepted durably. The outcome's fields are plain JSON."""
+
+    submission_id: str
+    state: SubmissionState
+    request: StoreRequest
+    attempts: int
+    outcome: Mapping[str, object] | None
+    staged_at: datetime
+
+
+class SubmissionStore(Protocol):
+    """The durable queue between the doors and the flow runs."""
+
+    async def stage(self, request: StoreRequest, *, key: str, now: datetime) -> Submission:
+        """Keep the request durably; an open submission with the same derived key is joined instead."""
+        ...
+
+    async def claim(self, ids: Sequence[str], *, holder: Holder, seconds: float) -> Sequence[Submission]:
+        """Take the open ones among `ids` whose lease is free or lapsed; each claim counts as an attempt."""
+        ...
+
+    async def find_abandoned(self, *, limit: int) -> Sequence[Submission]:
+        """Open submissions that no live lease protects, with the holder's word in their lease left to the caller."""
+        ...
+
+    async def finish(self, outcomes: Mapping[str, Mapping[str, object]], *, now: datetime) -> None:
+        """Record the outcome of each submission by id: done, or failed where the outcome says so."""
+        ...
+
+    async def read(self, submission_id: str) -> Submission | None:
+        """One submission by id."""
+        ...
+
+
+# --- the path ---------------------------------------------------------------------------------------------------------
+
+
+class Clock(Protocol):
+    """The time, as an argument."""
+
+    def __call__(self) -> datetime:
+        """Now, with the time zone UTC, in whole milliseconds (as MongoDB keeps it)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Core:
+    """The wired parts that a process shares. Built only by `bootstrap` (or by a test)."""
+
+    settings: Settings
+    store: MemoryStore
+    feeds: FeedStore
+    submissions: SubmissionStore
+    index: SearchIndex
+    embedder: Embedder
+    counter: TokenCounter
+    fingerprint: Fingerprint
+    holder: Holder
+    clock: Clock
+    new_id: Callable[[], str]
+    is_alive: Callable[[Holder], bool]
+    close: Callable[[], Awaitable[None]]
+
+
+ValidateStage: TypeAlias = Callable[..., Awaitable[Sequence[Document | Failure]]]
+ChunkStage: TypeAlias = Callable[..., Awaitable[Sequence[ChunkedDocument | Failure]]]
+EmbedStage: TypeAlias = Callable[..., Awaitable[Sequence[EmbeddedDocument | Failure]]]
+PersistStage: TypeAlias = Callable[..., Awaitable[Sequence[StoreOutcome | Failure]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stages:
+    """The four stages as callables `(values, *, core)`. The path keeps their order; a flow brings them as tasks.
+
+    Each returns one result per value, in order; `persist` answers a `Conflict` where the base revision was gone.
+    """
+
+    validate: ValidateStage
+    chunk: ChunkStage
+    embed: EmbedStage
+    persist: PersistStage

@@ -1,0 +1,1 @@
+"""Each stage as a Prefect task: a name, a retry rule, a timeout; no logic."""
