@@ -85,7 +85,7 @@ class StoreContentRequest(WireModel):
         str | None,
         Field(
             description="A stable id of your own, such as notes/deploy. Storing under the same id again replaces "
-            "the document. At most 256 letters, digits and . _ : @ - /, the first a letter or digit. Derived when left out."
+            "the document. At most 256 letters, digits and . _ : @ - /, the first a letter or digit."
         ),
     ] = None
     uri: Annotated[str | None, Field(description="Where the content comes from, at most 2,048 characters.")] = None
@@ -253,6 +253,8 @@ class DocumentState:
     body_id: str
     created_at: datetime
     updated_at: datetime
+    agent: str | None = None
+    session_id: str | None = None
 
 
 class Plan(StrEnum):

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from memory_core.models import (
     ChunkedDocument,
     ChunkRow,
+    Conflict,
     Deletion,
     Document,
     DocumentChange,
@@ -115,6 +116,14 @@ class WriteVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WriteResult:
+    """A verdict, and the version that the document has now (None where nothing was written)."""
+
+    verdict: WriteVerdict
+    version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveSpace:
     """What `meta` says is current for a database: a process that differs reads but does not write."""
 
@@ -184,8 +193,8 @@ class MemoryStore(Protocol):
         """How many bytes of rows one transaction may safely hold on this server (8 % of its cache)."""
         ...
 
-    async def write_together(self, writes: Sequence[DocumentWrite], *, now: datetime) -> Sequence[WriteVerdict]:
-        """Write whole documents, all or none where the server has transactions. The verdicts mirror `writes`.
+    async def write_together(self, writes: Sequence[DocumentWrite], *, now: datetime) -> Sequence[WriteResult]:
+        """Write whole documents, all or none where the server has transactions. The results mirror `writes`.
 
         A document whose stored revision is already the write's own counts as written: a repeated call is harmless.
         """
@@ -194,7 +203,7 @@ class MemoryStore(Protocol):
     async def delete(
         self, selector: DeleteSelector, *, now: datetime, dry_run: bool = False, feed: str | None = None
     ) -> Deletion:
-        """Move documents to the trash and take their rows out, in one transaction; with `feed`, only what that feed owns."""
+        """Move documents to the trash and their rows out, in one transaction; with `feed`, only what that feed owns."""
         ...
 
     async def read_document(self, identifier: str) -> StoredDocument | None:
@@ -402,6 +411,20 @@ class Clock(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a long piece of work is: `done` of `total` documents, and a sentence where there is something to say."""
+
+    done: int = 0
+    total: int = 0
+    message: str | None = None
+
+
+def ignore_progress(progress: Progress) -> None:
+    """The listener of a core that nobody watches."""
+    del progress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
     """The wired parts that a process shares. Built only by `bootstrap` (or by a test)."""
 
@@ -418,12 +441,13 @@ class Core:
     new_id: Callable[[], str]
     is_alive: Callable[[Holder], bool]
     close: Callable[[], Awaitable[None]]
+    on_progress: Callable[[Progress], None] = ignore_progress
 
 
 ValidateStage: TypeAlias = Callable[..., Awaitable[Sequence[Document | Failure]]]
 ChunkStage: TypeAlias = Callable[..., Awaitable[Sequence[ChunkedDocument | Failure]]]
 EmbedStage: TypeAlias = Callable[..., Awaitable[Sequence[EmbeddedDocument | Failure]]]
-PersistStage: TypeAlias = Callable[..., Awaitable[Sequence[StoreOutcome | Failure]]]
+PersistStage: TypeAlias = Callable[..., Awaitable[Sequence[StoreOutcome | Conflict | Failure]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Every setting in one frozen class. In: the environment and `.env`. Out: Settings, or one ConfigError with all problems.
+"""Every setting in one frozen class. In: the environment and `.env`. Out: Settings, or ConfigError with all problems.
 
 The only reader of the environment. An empty variable means its default. Defaults that differ from the original system
 have their reason in docs/decisions/0005-defaults.md.

@@ -1,0 +1,99 @@
+"""What `memory doctor` asks MongoDB. In: a database. Out: counts and faults as sentences; nothing is changed.
+
+Only ids, revisions, hashes and counts are read, never a text or a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pymongo.database import Database
+
+from memory_core.adapters.mongo_connection import MongoConnection, Row
+from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, SUBMISSIONS, TRASH
+from memory_core.ports import StoreHealth
+
+_OPEN_STATES = ("staged", "running")
+_EXAMPLES = 3
+
+
+def check_health(connection: MongoConnection, *, transactions: bool) -> StoreHealth:
+    """Count everything and look for rows without an owner, short documents and mixed revisions."""
+    database = connection.database
+    tallies = _tallies(database)
+    states = {
+        row["_id"]: row
+        for row in database[DOCUMENTS].find({}, {"sourceId": 1, "revision": 1, "chunking.chunkCount": 1})
+    }
+    faults = [*_chunk_faults(tallies, states), *_body_faults(database), *_submission_faults(database)]
+    return StoreHealth(
+        server_version=str(connection.client.server_info()["version"]),
+        transactions=transactions,
+        documents=len(states),
+        chunks=sum(sum(by_revision.values()) for by_revision in tallies.values()),
+        faults=tuple(faults),
+    )
+
+
+def _tallies(database: Database[Row]) -> dict[object, dict[str, int]]:
+    """Chunks by document and revision, from the index alone."""
+    tallies: dict[object, dict[str, int]] = {}
+    groups = database[CHUNKS].aggregate(
+        [
+            {"$project": {"_id": 0, "documentId": 1, "revision": 1}},
+            {"$group": {"_id": {"d": "$documentId", "r": "$revision"}, "n": {"$sum": 1}}},
+        ],
+        hint="chunks_tally",
+        allowDiskUse=True,
+    )
+    for row in groups:
+        tallies.setdefault(row["_id"]["d"], {})[row["_id"]["r"]] = row["n"]
+    return tallies
+
+
+def _chunk_faults(tallies: dict[object, dict[str, int]], states: dict[object, Row]) -> Iterable[str]:
+    orphans = sum(sum(by_revision.values()) for key, by_revision in tallies.items() if key not in states)
+    if orphans:
+        yield f"{orphans} chunks belong to no document. They are never searched; a repair will remove them."
+    short: list[str] = []
+    mixed: list[str] = []
+    for key, row in states.items():
+        by_revision = tallies.get(key, {})
+        if by_revision.get(row["revision"], 0) != row["chunking"]["chunkCount"]:
+            short.append(row["sourceId"])
+        elif len(by_revision) > 1:
+            mixed.append(row["sourceId"])
+    if short:
+        yield f"{len(short)} documents lack chunks ({_some(short)}). Store them again: that heals them."
+    if mixed:
+        yield f"{len(mixed)} documents have leftover chunks ({_some(mixed)}). Store them again: that heals them."
+
+
+def _body_faults(database: Database[Row]) -> Iterable[str]:
+    stored = {row["_id"] for row in database[CONTENTS].aggregate([{"$group": {"_id": "$bodyId"}}], allowDiskUse=True)}
+    owned = {
+        entry["bodyId"]
+        for name in (DOCUMENTS, TRASH)
+        for row in database[name].find({}, {"versions.bodyId": 1})
+        for entry in row.get("versions", [])
+    }
+    current = {row["bodyId"]: row["sourceId"] for row in database[DOCUMENTS].find({}, {"bodyId": 1, "sourceId": 1})}
+    staged = {row["bodyId"] for row in database[SUBMISSIONS].find({"bodyId": {"$ne": None}}, {"bodyId": 1})}
+    if loose := stored - owned - staged:
+        yield f"{len(loose)} bodies belong to no version and no submission. A repair will remove them."
+    if missing := sorted(source for body, source in current.items() if body not in stored):
+        yield f"{len(missing)} documents lack their text ({_some(missing)}). Store them again from their source."
+
+
+def _submission_faults(database: Database[Row]) -> Iterable[str]:
+    waiting = database[SUBMISSIONS].count_documents({"state": {"$in": list(_OPEN_STATES)}})
+    if waiting:
+        yield f"{waiting} submissions are not finished. The next `memory store` picks up those whose process is gone."
+    parked = database[SUBMISSIONS].count_documents({"state": "parked"})
+    if parked:
+        yield f"{parked} submissions crashed their run three times and are parked. Read the log, then store them again."
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(sorted(names)[:_EXAMPLES])
+    return shown if len(names) <= _EXAMPLES else f"{shown}, …"

@@ -1,0 +1,83 @@
+"""Collections and b-tree indexes as data. In: a database. Out: the same with every index, before the first write.
+
+Each index stands with the query that it serves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pymongo import ASCENDING, DESCENDING, IndexModel
+from pymongo.database import Database
+
+from memory_core.adapters.mongo_connection import Row
+
+DOCUMENTS = "documents"
+CONTENTS = "contents"
+CHUNKS = "chunks"
+SUBMISSIONS = "submissions"
+FEEDS = "feeds"
+FEED_FILES = "feed_files"
+TRASH = "trash"
+META = "meta"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """One b-tree index: its collection, name, keys (1 ascending, -1 descending) and the query that it serves."""
+
+    collection: str
+    name: str
+    keys: tuple[tuple[str, int], ...]
+    serves: str
+    unique: bool = False
+
+
+INDEXES: tuple[IndexSpec, ...] = (
+    IndexSpec(DOCUMENTS, "documents_sourceId_unique", (("sourceId", 1),), "state and get by source id", unique=True),
+    IndexSpec(DOCUMENTS, "documents_updatedAt", (("updatedAt", -1), ("_id", -1)), "the newest page of sources"),
+    IndexSpec(DOCUMENTS, "documents_tags_updatedAt", (("tags", 1), ("updatedAt", -1), ("_id", -1)), "a page by tag"),
+    IndexSpec(DOCUMENTS, "documents_feed_updatedAt", (("feed", 1), ("updatedAt", -1), ("_id", -1)), "a feed's states"),
+    IndexSpec(DOCUMENTS, "documents_contentType", (("contentType", 1),), "filter by content type"),
+    IndexSpec(
+        DOCUMENTS, "documents_committedAt", (("committedAt", 1), ("revision", 1)), "what changed since (search index)"
+    ),
+    IndexSpec(DOCUMENTS, "documents_versions_bodyId", (("versions.bodyId", 1),), "who owns a body"),
+    IndexSpec(
+        CHUNKS,
+        "chunks_tally",
+        (("documentId", 1), ("revision", 1), ("documentContentHash", 1), ("embeddingFingerprint", 1)),
+        "is a document complete and current (covered: reads no row)",
+    ),
+    IndexSpec(CHUNKS, "chunks_documentId_chunkIndex", (("documentId", 1), ("chunkIndex", 1)), "rows in order"),
+    IndexSpec(CONTENTS, "contents_bodyId_part", (("bodyId", 1), ("part", 1)), "a body's parts in order", unique=True),
+    IndexSpec(SUBMISSIONS, "submissions_openKey_unique", (("openKey", 1),), "join an open submission", unique=True),
+    IndexSpec(SUBMISSIONS, "submissions_state_stagedAt", (("state", 1), ("stagedAt", 1)), "what nobody finished"),
+    IndexSpec(SUBMISSIONS, "submissions_bodyId", (("bodyId", 1),), "who owns a body"),
+    IndexSpec(FEEDS, "feeds_root_unique", (("root", 1),), "one feed a root", unique=True),
+    IndexSpec(FEED_FILES, "feed_files_feed_path_unique", (("feed", 1), ("path", 1)), "a feed's manifest", unique=True),
+    IndexSpec(TRASH, "trash_sourceId", (("sourceId", 1), ("version", -1)), "where the version count goes on"),
+    IndexSpec(TRASH, "trash_committedAt", (("committedAt", 1),), "what was deleted since (search index)"),
+    IndexSpec(TRASH, "trash_expiresAt", (("expiresAt", 1),), "what the grace period has ended for"),
+    IndexSpec(TRASH, "trash_versions_bodyId", (("versions.bodyId", 1),), "who owns a body"),
+)
+
+# `openKey` exists only while a submission is open, so only those are unique.
+_SPARSE = frozenset({"submissions_openKey_unique"})
+
+
+def create_indexes(database: Database[Row]) -> None:
+    """Create what is missing; one command a collection. An index that exists with the same keys costs nothing."""
+    for collection in dict.fromkeys(spec.collection for spec in INDEXES):
+        database[collection].create_indexes(
+            [
+                IndexModel(
+                    [(field, ASCENDING if order == 1 else DESCENDING) for field, order in spec.keys],
+                    name=spec.name,
+                    unique=spec.unique,
+                    sparse=spec.name in _SPARSE,
+                )
+                for spec in INDEXES
+                if spec.collection == collection
+            ]
+        )

@@ -1,0 +1,343 @@
+"""Our values as MongoDB rows and back. In: values. Out: rows (camelCase). Pure; nothing is read or written here.
+
+Vectors are BSON binary float32 (subtype 9, as `Binary.from_vector` writes it): a third of the size of an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+from bson import Binary, ObjectId
+
+from memory_core.adapters.mongo_connection import Row
+from memory_core.models import (
+    Attributes,
+    ChunkOptions,
+    ChunkRow,
+    ChunkTally,
+    ContentType,
+    ContextBasis,
+    Document,
+    DocumentState,
+    EmbeddedChunk,
+    EmbeddedDocument,
+    Fingerprint,
+    HitRow,
+    StoredChunkKey,
+    StoredDocument,
+    StoredVersion,
+    Vector,
+)
+
+# A part stays far below BSON's 16 MB: four bytes a character at most.
+PART_CHARS = 1_000_000
+
+_VECTOR_SUBTYPE = 9
+_FLOAT32_HEADER = b"\x27\x00"
+
+# What a state is made of. `versions` stays out: states are read for every document of a batch.
+STATE_FIELDS = [
+    "sourceId",
+    "revision",
+    "version",
+    "contentHash",
+    "title",
+    "uri",
+    "contentType",
+    "tags",
+    "metadata",
+    "attributeOwners",
+    "feed",
+    "bodyId",
+    "chunking",
+    "embedding",
+    "createdAt",
+    "updatedAt",
+    "ingest.agent",
+    "ingest.sessionId",
+]
+HIT_FIELDS = [
+    "documentId",
+    "revision",
+    "sourceId",
+    "title",
+    "uri",
+    "contentType",
+    "tags",
+    "chunkIndex",
+    "headingPath",
+    "charStart",
+    "charEnd",
+    "tokenCount",
+    "text",
+]
+
+
+def encode_vector(vector: Vector) -> Binary:
+    """float32 little-endian behind the two header bytes of a packed BSON vector."""
+    return Binary(_FLOAT32_HEADER + vector.astype("<f4").tobytes(), _VECTOR_SUBTYPE)
+
+
+def decode_vector(value: bytes) -> Vector:
+    """The vector of a packed BSON value, as a view of its bytes."""
+    return np.frombuffer(value, dtype="<f4", offset=len(_FLOAT32_HEADER))
+
+
+def body_rows(body_id: str, text: str) -> list[Row]:
+    """The parts of a body, in order."""
+    return [
+        {"bodyId": body_id, "part": part, "text": text[start : start + PART_CHARS]}
+        for part, start in enumerate(range(0, len(text), PART_CHARS))
+    ]
+
+
+def ingest_block(document: Document, now: datetime) -> Row:
+    """Who stored a version and how: what `memory log` prints."""
+    provenance = document.provenance
+    return {
+        "agent": document.agent,
+        "sessionId": document.session_id,
+        "channel": provenance.channel,
+        "feed": provenance.feed,
+        "clientName": provenance.client_name,
+        "clientVersion": provenance.client_version,
+        "tokenName": provenance.token_name,
+        "submissionId": provenance.submission_id,
+        "flowRunId": provenance.flow_run_id,
+        "at": now,
+    }
+
+
+def attribute_fields(document: Document) -> Row:
+    """The fields that describe a document, as they stand on its row; the parent fields of its chunks are among them."""
+    attributes = document.attributes
+    return {
+        "sourceId": document.source_id,
+        "title": attributes.title,
+        "uri": attributes.uri,
+        "contentType": attributes.content_type.value,
+        "tags": list(attributes.tags),
+        "metadata": dict(attributes.metadata),
+        "attributeOwners": dict(attributes.owners),
+        "feed": document.provenance.feed or (document.base.feed if document.base else None),
+    }
+
+
+def parent_fields(document: Document) -> Row:
+    """What every chunk repeats of its document, so that filters and attribution need no join."""
+    attributes = document.attributes
+    return {
+        "sourceId": document.source_id,
+        "title": attributes.title,
+        "uri": attributes.uri,
+        "contentType": attributes.content_type.value,
+        "tags": list(attributes.tags),
+        "revision": document.revision,
+    }
+
+
+def content_fields(embedded: EmbeddedDocument) -> Row:
+    """The fields that follow from a document's text: hash, chunking and embedding blocks."""
+    document, fingerprint = embedded.document, embedded.fingerprint
+    return {
+        "contentHash": document.content_hash,
+        "contentLength": len(document.content),
+        "chunking": {
+            "strategy": embedded.chunking.strategy,
+            "recipe": document.recipe,
+            "chunkSizeTokens": document.options.size,
+            "chunkOverlapTokens": document.options.overlap,
+            "chunkMinTokens": document.options.minimum,
+            "chunkCount": len(embedded.chunks),
+        },
+        "embedding": {
+            "provider": fingerprint.provider,
+            "model": fingerprint.model,
+            "dimensions": fingerprint.dimensions,
+            "contextPolicy": fingerprint.context_policy,
+            "fingerprint": fingerprint.key,
+            "contextBasis": {"title": embedded.context_basis.title, "words": list(embedded.context_basis.words)},
+            "contextStale": embedded.context_stale,
+        },
+    }
+
+
+def chunk_row(embedded: EmbeddedDocument, chunk: EmbeddedChunk, parent: Row, *, version: int, now: datetime) -> Row:
+    """A whole row for a chunk whose vector is new."""
+    assert chunk.vector is not None  # noqa: S101 - persist has checked it; narrows the type
+    fingerprint = embedded.fingerprint
+    return {
+        "_id": ObjectId(chunk.chunk_id),
+        "documentId": ObjectId(embedded.document.document_id),
+        **place_fields(chunk),
+        **text_fields(chunk),
+        **parent,
+        "documentVersion": version,
+        "documentContentHash": embedded.document.content_hash,
+        "embedding": encode_vector(chunk.vector),
+        "embeddingProvider": fingerprint.provider,
+        "embeddingModel": fingerprint.model,
+        "embeddingDimensions": fingerprint.dimensions,
+        "embeddingFingerprint": fingerprint.key,
+        "embeddingInputHash": chunk.embedding_input_hash,
+        "embeddingWindows": chunk.windows,
+        "embeddedAt": now,
+        "createdAt": now,
+        "updatedAt": now,
+    }
+
+
+def kept_row_update(
+    embedded: EmbeddedDocument, chunk: EmbeddedChunk, parent: Row, *, version: int, now: datetime
+) -> Row:
+    """The small update of a row whose vector stays; its text and context are sent only where they changed."""
+    changed = chunk.kept is None or chunk.kept.row_hash != chunk.row_hash
+    return {
+        **place_fields(chunk),
+        **(text_fields(chunk) if changed else {}),
+        **parent,
+        "documentVersion": version,
+        "documentContentHash": embedded.document.content_hash,
+        "updatedAt": now,
+    }
+
+
+def place_fields(chunk: EmbeddedChunk) -> Row:
+    """Where a chunk stands in its document (code points)."""
+    return {
+        "chunkIndex": chunk.chunk.index,
+        "charStart": chunk.chunk.char_start,
+        "charEnd": chunk.chunk.char_end,
+        "tokenCount": chunk.chunk.token_count,
+        "headingPath": list(chunk.chunk.heading_path),
+    }
+
+
+def text_fields(chunk: EmbeddedChunk) -> Row:
+    """What the text leg searches."""
+    return {"text": chunk.chunk.text, "context": chunk.context, "rowHash": chunk.row_hash}
+
+
+# --- rows to values ---------------------------------------------------------------------------------------------------
+
+
+def read_state(row: Mapping[str, Any], tally: ChunkTally | None) -> DocumentState:
+    """A document row and the tally of its chunks as a state."""
+    chunking, embedding = row["chunking"], row["embedding"]
+    basis = embedding["contextBasis"]
+    return DocumentState(
+        document_id=str(row["_id"]),
+        source_id=row["sourceId"],
+        revision=row["revision"],
+        version=row["version"],
+        content_hash=row["contentHash"],
+        recipe=chunking["recipe"],
+        strategy=chunking["strategy"],
+        fingerprint=embedding["fingerprint"],
+        chunk_count=chunking["chunkCount"],
+        tally=tally or EMPTY_TALLY,
+        attributes=Attributes(
+            title=row["title"],
+            uri=row["uri"],
+            content_type=ContentType(row["contentType"]),
+            tags=tuple(row["tags"]),
+            metadata=row["metadata"],
+            owners=row["attributeOwners"],
+        ),
+        context_basis=ContextBasis(title=basis["title"], words=tuple(basis["words"])),
+        context_stale=embedding["contextStale"],
+        feed=row["feed"],
+        body_id=row["bodyId"],
+        created_at=row["createdAt"],
+        updated_at=row["updatedAt"],
+        agent=row["ingest"]["agent"],
+        session_id=row["ingest"]["sessionId"],
+    )
+
+
+EMPTY_TALLY = ChunkTally(count=0, revisions=frozenset(), content_hashes=frozenset(), fingerprints=frozenset())
+
+
+def read_tally(row: Mapping[str, Any]) -> ChunkTally:
+    """One group of the tally query."""
+    return ChunkTally(
+        count=row["count"],
+        revisions=frozenset(row["revisions"]),
+        content_hashes=frozenset(row["contentHashes"]),
+        fingerprints=frozenset(row["fingerprints"]),
+    )
+
+
+def read_stored_document(row: Mapping[str, Any], tally: ChunkTally | None) -> StoredDocument:
+    """A whole document row."""
+    chunking, embedding = row["chunking"], row["embedding"]
+    return StoredDocument(
+        state=read_state(row, tally),
+        content_length=row["contentLength"],
+        fingerprint=Fingerprint(
+            provider=embedding["provider"],
+            model=embedding["model"],
+            dimensions=embedding["dimensions"],
+            context_policy=embedding["contextPolicy"],
+        ),
+        options=ChunkOptions(
+            size=chunking["chunkSizeTokens"], overlap=chunking["chunkOverlapTokens"], minimum=chunking["chunkMinTokens"]
+        ),
+        versions=tuple(
+            StoredVersion(
+                version=entry["version"],
+                body_id=entry["bodyId"],
+                content_hash=entry["contentHash"],
+                content_length=entry["contentLength"],
+                stored_at=entry["storedAt"],
+                ingest=entry["ingest"],
+            )
+            for entry in row["versions"]
+        ),
+    )
+
+
+def read_hit_row(row: Mapping[str, Any]) -> HitRow:
+    """A chunk row without its vector."""
+    return HitRow(
+        chunk_id=str(row["_id"]),
+        document_id=str(row["documentId"]),
+        source_id=row["sourceId"],
+        title=row["title"],
+        uri=row["uri"],
+        content_type=ContentType(row["contentType"]),
+        tags=tuple(row["tags"]),
+        chunk_index=row["chunkIndex"],
+        heading_path=tuple(row["headingPath"]),
+        char_start=row["charStart"],
+        char_end=row["charEnd"],
+        token_count=row["tokenCount"],
+        text=row["text"],
+    )
+
+
+def read_chunk_key(row: Mapping[str, Any]) -> StoredChunkKey:
+    """What decides whether a row can stay."""
+    return StoredChunkKey(
+        chunk_id=str(row["_id"]),
+        index=row["chunkIndex"],
+        row_hash=row["rowHash"],
+        embedding_input_hash=row["embeddingInputHash"],
+        fingerprint=row["embeddingFingerprint"],
+    )
+
+
+def read_index_row(row: Mapping[str, Any]) -> ChunkRow:
+    """A chunk row with its vector, for a search index."""
+    return ChunkRow(
+        chunk_id=str(row["_id"]),
+        document_id=str(row["documentId"]),
+        revision=row["revision"],
+        text=row["text"],
+        context=row["context"],
+        fingerprint=row["embeddingFingerprint"],
+        vector=decode_vector(row["embedding"]),
+    )

@@ -1,0 +1,356 @@
+"""MemoryStore on MongoDB. In: what the core asks. Out: values; no listing reads a body and no decision a vector.
+
+The client is synchronous and every call runs in a thread: an asynchronous client belongs to one event loop, and flow
+runs have their own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bson import ObjectId
+from bson.errors import InvalidId
+from pymongo.errors import DuplicateKeyError, OperationFailure
+
+from memory_core.adapters import mongo_rows as rows
+from memory_core.adapters.mongo_connection import MongoConnection, Row
+from memory_core.adapters.mongo_deletes import delete_documents, sweep_trash
+from memory_core.adapters.mongo_health import check_health
+from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, META, TRASH, create_indexes
+from memory_core.adapters.mongo_writes import write_group
+from memory_core.errors import ForeignDatabaseError, NotFoundError
+from memory_core.models import (
+    ChunkRow,
+    ChunkTally,
+    Deletion,
+    DocumentChange,
+    DocumentState,
+    Fingerprint,
+    HitRow,
+    SearchFilters,
+    SourceListing,
+    StoredChunkKey,
+    StoredDocument,
+)
+from memory_core.ports import ActiveSpace, DeleteSelector, DocumentWrite, ListQuery, StoreHealth, WriteResult
+
+SCHEMA_VERSION = 1
+_META_ID = "memory"
+_TRANSACTION_SHARE_OF_CACHE = 0.08
+# Where serverStatus is not allowed: the smallest cache that MongoDB accepts, so that the guard errs on the safe side.
+_SMALLEST_CACHE_BYTES = 256 * 1024 * 1024
+
+
+class MongoStore:
+    """Documents, bodies and chunk rows in one database."""
+
+    def __init__(self, connection: MongoConnection, *, versions_kept: int, trash_days: int = 7) -> None:
+        self._connection = connection
+        self._versions_kept = versions_kept
+        self._trash_days = trash_days
+        self._prepared: ActiveSpace | None = None
+        self._has_transactions: bool | None = None
+        self._budget_bytes: int | None = None
+
+    # --- meta ---
+
+    async def prepare(self, fingerprint: Fingerprint) -> ActiveSpace:
+        """See MemoryStore."""
+        if self._prepared is None:
+            self._prepared = await self._connection.run(self._prepare, fingerprint)
+        return self._prepared
+
+    def _prepare(self, fingerprint: Fingerprint) -> ActiveSpace:
+        space = self._read_active_space() or self._found(fingerprint)
+        if space.schema_version != SCHEMA_VERSION:
+            raise ForeignDatabaseError(
+                f"This database has schema {space.schema_version} and this program writes schema {SCHEMA_VERSION}. "
+                "Nothing was written: use the program's version that the database was made with."
+            )
+        if space.fingerprint != fingerprint.key:
+            raise ForeignDatabaseError(
+                f"This database holds vectors of {space.fingerprint}, the settings ask for {fingerprint.key}. "
+                "Nothing was written: set EMBEDDING_PROVIDER and EMBEDDING_MODEL back, or use another MONGODB_DB_NAME."
+            )
+        create_indexes(self._connection.database)
+        sweep_trash(self._connection)
+        return space
+
+    def _found(self, fingerprint: Fingerprint) -> ActiveSpace:
+        """Make an empty database ours. Two processes at once agree: the first insert wins."""
+        for name in (DOCUMENTS, CHUNKS):
+            if self._connection.collection(name).find_one({}, {"_id": 1}):
+                raise ForeignDatabaseError(
+                    f"The database {self._connection.database.name!r} holds {name} that this program did not make. "
+                    "Nothing was written: set MONGODB_DB_NAME to an empty database."
+                )
+        row: Row = {
+            "_id": _META_ID,
+            "schemaVersion": SCHEMA_VERSION,
+            "fingerprint": fingerprint.key,
+            "lineage": uuid.uuid4().hex,
+        }
+        try:
+            self._connection.collection(META).insert_one(row)
+        except DuplicateKeyError:
+            space = self._read_active_space()
+            if space:
+                return space
+            raise
+        return ActiveSpace(schema_version=SCHEMA_VERSION, fingerprint=fingerprint.key, lineage=row["lineage"])
+
+    async def read_active_space(self) -> ActiveSpace | None:
+        """See MemoryStore."""
+        return await self._connection.run(self._read_active_space)
+
+    def _read_active_space(self) -> ActiveSpace | None:
+        row = self._connection.collection(META).find_one({"_id": _META_ID})
+        if row is None:
+            return None
+        return ActiveSpace(schema_version=row["schemaVersion"], fingerprint=row["fingerprint"], lineage=row["lineage"])
+
+    # --- states ---
+
+    async def read_states(self, source_ids: Sequence[str]) -> Mapping[str, DocumentState]:
+        """See MemoryStore."""
+        return await self._connection.run(self._read_states, {"sourceId": {"$in": list(source_ids)}})
+
+    async def read_feed_states(self, feed: str) -> Mapping[str, DocumentState]:
+        """See MemoryStore."""
+        return await self._connection.run(self._read_states, {"feed": feed})
+
+    def _read_states(self, condition: Row) -> dict[str, DocumentState]:
+        found = list(self._connection.collection(DOCUMENTS).find(condition, dict.fromkeys(rows.STATE_FIELDS, 1)))
+        tallies = self._read_tallies([row["_id"] for row in found])
+        return {row["sourceId"]: rows.read_state(row, tallies.get(row["_id"])) for row in found}
+
+    def _read_tallies(self, ids: Sequence[ObjectId]) -> dict[ObjectId, ChunkTally]:
+        if not ids:
+            return {}
+        # Every field of the group is in the index `chunks_tally`: no chunk row is read.
+        pipeline: list[Mapping[str, Any]] = [
+            {"$match": {"documentId": {"$in": list(ids)}}},
+            {
+                "$project": {
+                    "_id": 0,
+                    "documentId": 1,
+                    "revision": 1,
+                    "documentContentHash": 1,
+                    "embeddingFingerprint": 1,
+                }
+            },
+            {
+                "$group": {
+                    "_id": "$documentId",
+                    "count": {"$sum": 1},
+                    "revisions": {"$addToSet": "$revision"},
+                    "contentHashes": {"$addToSet": "$documentContentHash"},
+                    "fingerprints": {"$addToSet": "$embeddingFingerprint"},
+                }
+            },
+        ]
+        found = self._connection.collection(CHUNKS).aggregate(pipeline, hint="chunks_tally")
+        return {row["_id"]: rows.read_tally(row) for row in found}
+
+    async def read_chunk_keys(self, document_ids: Sequence[str]) -> Mapping[str, Sequence[StoredChunkKey]]:
+        """See MemoryStore."""
+        return await self._connection.run(self._read_chunk_keys, document_ids)
+
+    def _read_chunk_keys(self, document_ids: Sequence[str]) -> dict[str, list[StoredChunkKey]]:
+        fields = dict.fromkeys(("documentId", "chunkIndex", "rowHash", "embeddingInputHash", "embeddingFingerprint"), 1)
+        found = (
+            self._connection.collection(CHUNKS)
+            .find({"documentId": {"$in": [ObjectId(one) for one in document_ids]}}, fields)
+            .sort([("documentId", 1), ("chunkIndex", 1)])
+        )
+        keys: dict[str, list[StoredChunkKey]] = {one: [] for one in document_ids}
+        for row in found:
+            keys[str(row["documentId"])].append(rows.read_chunk_key(row))
+        return keys
+
+    # --- writes ---
+
+    async def transaction_budget_bytes(self) -> int:
+        """See MemoryStore."""
+        if self._budget_bytes is None:
+            self._budget_bytes = await self._connection.run(self._read_budget)
+        return self._budget_bytes
+
+    def _read_budget(self) -> int:
+        try:
+            status = self._connection.client.admin.command("serverStatus", 1)
+            cache_bytes = int(status["wiredTiger"]["cache"]["maximum bytes configured"])
+        except (OperationFailure, KeyError):
+            cache_bytes = _SMALLEST_CACHE_BYTES
+        return int(cache_bytes * _TRANSACTION_SHARE_OF_CACHE)
+
+    async def write_together(self, writes: Sequence[DocumentWrite], *, now: datetime) -> Sequence[WriteResult]:
+        """See MemoryStore."""
+        return await self._connection.run(self._write_together, writes, now)
+
+    def _write_together(self, writes: Sequence[DocumentWrite], now: datetime) -> list[WriteResult]:
+        return write_group(
+            self._connection, writes, now=now, versions_kept=self._versions_kept, atomic=self._transactions()
+        )
+
+    def _transactions(self) -> bool:
+        known = self._has_transactions
+        if known is None:
+            hello = self._connection.client.admin.command("hello")
+            known = "setName" in hello or hello.get("msg") == "isdbgrid"
+            self._has_transactions = known
+        return known
+
+    async def delete(
+        self, selector: DeleteSelector, *, now: datetime, dry_run: bool = False, feed: str | None = None
+    ) -> Deletion:
+        """See MemoryStore."""
+        return await self._connection.run(self._delete, selector, now, dry_run=dry_run, feed=feed)
+
+    def _delete(self, selector: DeleteSelector, now: datetime, *, dry_run: bool, feed: str | None) -> Deletion:
+        return delete_documents(
+            self._connection,
+            selector,
+            now=now,
+            feed=feed,
+            trash_days=self._trash_days,
+            dry_run=dry_run,
+            atomic=self._transactions(),
+        )
+
+    # --- reads ---
+
+    async def read_document(self, identifier: str) -> StoredDocument | None:
+        """See MemoryStore."""
+        return await self._connection.run(self._read_document, identifier)
+
+    def _read_document(self, identifier: str) -> StoredDocument | None:
+        documents = self._connection.collection(DOCUMENTS)
+        row = documents.find_one({"sourceId": identifier})
+        if row is None and (object_id := _object_id(identifier)):
+            row = documents.find_one({"_id": object_id})
+        if row is None:
+            return None
+        return rows.read_stored_document(row, self._read_tallies([row["_id"]]).get(row["_id"]))
+
+    async def read_body(self, body_id: str) -> str:
+        """See MemoryStore."""
+        return await self._connection.run(self._read_body, body_id)
+
+    def _read_body(self, body_id: str) -> str:
+        parts = self._connection.collection(CONTENTS).find({"bodyId": body_id}, {"_id": 0, "text": 1}).sort("part", 1)
+        text = "".join(row["text"] for row in parts)
+        if not text:
+            raise NotFoundError("That version is no longer kept. `memory get` without a version shows the newest.")
+        return text
+
+    async def list_sources(self, query: ListQuery) -> SourceListing:
+        """See MemoryStore."""
+        return await self._connection.run(self._list_sources, query)
+
+    def _list_sources(self, query: ListQuery) -> SourceListing:
+        condition: Row = {}
+        if query.tag:
+            condition["tags"] = query.tag
+        if query.feed:
+            condition["feed"] = query.feed
+        documents = self._connection.collection(DOCUMENTS)
+        page = list(
+            documents.find(condition).sort([("updatedAt", -1), ("_id", -1)]).skip(query.offset).limit(query.limit)
+        )
+        tallies = self._read_tallies([row["_id"] for row in page])
+        return SourceListing(
+            sources=tuple(rows.read_stored_document(row, tallies.get(row["_id"])) for row in page),
+            total=documents.count_documents(condition),
+            offset=query.offset,
+            limit=query.limit,
+        )
+
+    async def read_hits(self, chunk_ids: Sequence[str]) -> Mapping[str, HitRow]:
+        """See MemoryStore."""
+        return await self._connection.run(self._read_hits, chunk_ids)
+
+    def _read_hits(self, chunk_ids: Sequence[str]) -> dict[str, HitRow]:
+        found = list(
+            self._connection.collection(CHUNKS).find(
+                {"_id": {"$in": [ObjectId(one) for one in chunk_ids]}}, dict.fromkeys(rows.HIT_FIELDS, 1)
+            )
+        )
+        owners = self._connection.collection(DOCUMENTS).find(
+            {"_id": {"$in": list({row["documentId"] for row in found})}}, {"revision": 1}
+        )
+        revisions = {row["_id"]: row["revision"] for row in owners}
+        return {
+            str(row["_id"]): rows.read_hit_row(row)
+            for row in found
+            if revisions.get(row["documentId"]) == row["revision"]
+        }
+
+    async def find_document_ids(self, filters: SearchFilters) -> frozenset[str]:
+        """See MemoryStore."""
+        return await self._connection.run(self._find_document_ids, filters)
+
+    def _find_document_ids(self, filters: SearchFilters) -> frozenset[str]:
+        condition: Row = {}
+        if filters.source_ids:
+            condition["sourceId"] = {"$in": list(filters.source_ids)}
+        if filters.document_ids:
+            condition["_id"] = {"$in": [one for text in filters.document_ids if (one := _object_id(text))]}
+        if filters.tags:
+            condition["tags"] = {"$all": list(filters.tags)}
+        if filters.content_types:
+            condition["contentType"] = {"$in": [one.value for one in filters.content_types]}
+        return frozenset(str(row["_id"]) for row in self._connection.collection(DOCUMENTS).find(condition, {"_id": 1}))
+
+    async def read_changes(self, since: datetime | None) -> tuple[Sequence[DocumentChange], datetime]:
+        """See MemoryStore."""
+        return await self._connection.run(self._read_changes, since)
+
+    def _read_changes(self, since: datetime | None) -> tuple[list[DocumentChange], datetime]:
+        # The clock is read first: what is committed while the lists are read is found again next time.
+        now: datetime = self._connection.client.admin.command("hello")["localTime"]
+        condition: Row = {"committedAt": {"$gte": since}} if since else {}
+        live = self._connection.collection(DOCUMENTS).find(condition, {"revision": 1, "committedAt": 1})
+        changes = [
+            DocumentChange(document_id=str(row["_id"]), revision=row["revision"], committed_at=row["committedAt"])
+            for row in live
+        ]
+        if since:
+            gone = self._connection.collection(TRASH).find(condition, {"committedAt": 1})
+            changes += [
+                DocumentChange(document_id=str(row["_id"]), revision=None, committed_at=row["committedAt"])
+                for row in gone
+            ]
+        return changes, now if now.tzinfo else now.replace(tzinfo=UTC)
+
+    async def read_chunk_rows(self, document_ids: Sequence[str]) -> Sequence[ChunkRow]:
+        """See MemoryStore."""
+        return await self._connection.run(self._read_chunk_rows, document_ids)
+
+    def _read_chunk_rows(self, document_ids: Sequence[str]) -> list[ChunkRow]:
+        fields = dict.fromkeys(("documentId", "revision", "text", "context", "embeddingFingerprint", "embedding"), 1)
+        found = self._connection.collection(CHUNKS).find(
+            {"documentId": {"$in": [ObjectId(one) for one in document_ids]}}, fields
+        )
+        return [rows.read_index_row(row) for row in found]
+
+    async def check_health(self) -> StoreHealth:
+        """See MemoryStore."""
+        return await self._connection.run(self._check_health)
+
+    def _check_health(self) -> StoreHealth:
+        return check_health(self._connection, transactions=self._transactions())
+
+    async def close(self) -> None:
+        """See MemoryStore."""
+        await self._connection.close()
+
+
+def _object_id(text: str) -> ObjectId | None:
+    try:
+        return ObjectId(text)
+    except InvalidId:
+        return None

@@ -1,0 +1,222 @@
+"""SubmissionStore on MongoDB: the durable queue between the doors and the flow runs.
+
+A submission's text lies in the parts of `contents`; the version that is stored from it adopts those parts. `openKey`
+exists only while the submission is open, so that a finished one never answers for a new call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from bson import ObjectId
+from bson.errors import InvalidId
+from pymongo import UpdateOne
+from pymongo.errors import DuplicateKeyError
+
+from memory_core.adapters import mongo_rows as rows
+from memory_core.adapters.mongo_connection import MongoConnection, Row
+from memory_core.adapters.mongo_indexes import CONTENTS, DOCUMENTS, SUBMISSIONS, TRASH
+from memory_core.models import Holder, Outcome, Provenance, StoreContentRequest, StoreRequest
+from memory_core.ports import Submission, SubmissionState
+
+MAX_ATTEMPTS = 3
+_OPEN = [SubmissionState.STAGED.value, SubmissionState.RUNNING.value]
+
+
+class MongoSubmissionStore:
+    """Submissions in one database."""
+
+    def __init__(self, connection: MongoConnection) -> None:
+        self._connection = connection
+
+    async def stage(self, request: StoreRequest, *, key: str, now: datetime) -> Submission:
+        """See SubmissionStore."""
+        return await self._connection.run(self._stage, request, key, now)
+
+    def _stage(self, request: StoreRequest, key: str, now: datetime) -> Submission:
+        submissions = self._connection.collection(SUBMISSIONS)
+        if joined := submissions.find_one({"openKey": key}):
+            return self._load([joined])[0]
+        identifier = ObjectId()
+        body_id = f"submission-{identifier}"
+        # The body first: a submission that is visible can always be run. A body whose submission was never written is
+        # found by the health check.
+        self._connection.collection(CONTENTS).insert_many(rows.body_rows(body_id, request.request.content))
+        row: Row = {
+            "_id": identifier,
+            "openKey": key,
+            "state": SubmissionState.STAGED.value,
+            "bodyId": body_id,
+            "request": _request_row(request),
+            "attempts": 0,
+            "outcome": None,
+            "stagedAt": now,
+        }
+        try:
+            submissions.insert_one(row)
+        except DuplicateKeyError:  # the same call at the same moment: join it
+            self._connection.collection(CONTENTS).delete_many({"bodyId": body_id})
+            return self._stage(request, key, now)
+        return self._load([row])[0]
+
+    async def claim(self, ids: Sequence[str], *, holder: Holder, seconds: float) -> Sequence[Submission]:
+        """See SubmissionStore."""
+        return await self._connection.run(self._claim, ids, holder, seconds)
+
+    def _claim(self, ids: Sequence[str], holder: Holder, seconds: float) -> list[Submission]:
+        submissions = self._connection.collection(SUBMISSIONS)
+        wanted = {"_id": {"$in": _object_ids(ids)}, "state": {"$in": _OPEN}}
+        free = {
+            "$or": [
+                {"lease": {"$exists": False}},
+                {"lease.token": holder.token},
+                {"$expr": {"$lt": ["$lease.until", "$$NOW"]}},
+            ]
+        }
+        exhausted = {**wanted, **free, "attempts": {"$gte": MAX_ATTEMPTS}}
+        submissions.update_many(
+            exhausted, {"$set": {"state": SubmissionState.PARKED.value}, "$unset": {"openKey": "", "lease": ""}}
+        )
+        lease = {
+            "token": holder.token,
+            "host": holder.host,
+            "pid": holder.pid,
+            "started": holder.started,
+            "until": {"$add": ["$$NOW", int(timedelta(seconds=seconds).total_seconds() * 1000)]},
+        }
+        submissions.update_many(
+            {**wanted, **free},
+            [
+                {
+                    "$set": {
+                        "lease": lease,
+                        "state": SubmissionState.RUNNING.value,
+                        "attempts": {"$add": ["$attempts", 1]},
+                    }
+                }
+            ],
+        )
+        return self._load(list(submissions.find({**wanted, "lease.token": holder.token})))
+
+    async def find_abandoned(self, *, limit: int) -> Sequence[Submission]:
+        """See SubmissionStore."""
+        return await self._connection.run(self._find_abandoned, limit)
+
+    def _find_abandoned(self, limit: int) -> list[Submission]:
+        found = self._connection.collection(SUBMISSIONS).find(
+            {
+                "state": {"$in": _OPEN},
+                "$or": [{"lease": {"$exists": False}}, {"$expr": {"$lt": ["$lease.until", "$$NOW"]}}],
+            }
+        )
+        return self._load(list(found.sort("stagedAt", 1).limit(limit)))
+
+    async def finish(self, outcomes: Mapping[str, Mapping[str, object]], *, now: datetime) -> None:
+        """See SubmissionStore."""
+        await self._connection.run(self._finish, outcomes, now)
+
+    def _finish(self, outcomes: Mapping[str, Mapping[str, object]], now: datetime) -> None:
+        if not outcomes:
+            return
+        operations: list[UpdateOne] = []
+        for identifier, outcome in outcomes.items():
+            failed = outcome.get("outcome") == Outcome.FAILED
+            state = SubmissionState.FAILED if failed else SubmissionState.DONE
+            operations.append(
+                UpdateOne(
+                    {"_id": ObjectId(identifier)},
+                    {
+                        "$set": {"state": state.value, "outcome": dict(outcome), "finishedAt": now},
+                        "$unset": {"openKey": "", "lease": ""},
+                    },
+                )
+            )
+        self._connection.collection(SUBMISSIONS).bulk_write(operations, ordered=False)
+        self._drop_unadopted([key for key, outcome in outcomes.items() if outcome.get("outcome") != Outcome.FAILED])
+
+    def _drop_unadopted(self, ids: Sequence[str]) -> None:
+        """Remove staged bodies that no version adopted (unchanged content); an adopted one belongs to its version."""
+        submissions = self._connection.collection(SUBMISSIONS)
+        bodies = {row["bodyId"] for row in submissions.find({"_id": {"$in": _object_ids(ids)}}, {"bodyId": 1})}
+        adopted = {
+            entry["bodyId"]
+            for name in (DOCUMENTS, TRASH)
+            for row in self._connection.collection(name).find(
+                {"versions.bodyId": {"$in": sorted(bodies)}}, {"versions.bodyId": 1}
+            )
+            for entry in row["versions"]
+        }
+        self._connection.collection(CONTENTS).delete_many({"bodyId": {"$in": sorted(bodies - adopted)}})
+        submissions.update_many({"_id": {"$in": _object_ids(ids)}}, {"$set": {"bodyId": None}})
+
+    async def read(self, submission_id: str) -> Submission | None:
+        """See SubmissionStore."""
+        return await self._connection.run(self._read, submission_id)
+
+    def _read(self, submission_id: str) -> Submission | None:
+        found = list(self._connection.collection(SUBMISSIONS).find({"_id": {"$in": _object_ids([submission_id])}}))
+        return self._load(found)[0] if found else None
+
+    def _load(self, found: Sequence[Row]) -> list[Submission]:
+        """Rows with their bodies, read in one query."""
+        bodies = [row["bodyId"] for row in found if row["bodyId"]]
+        texts: dict[str, list[str]] = {}
+        if bodies:
+            parts = self._connection.collection(CONTENTS).find({"bodyId": {"$in": bodies}})
+            for part in parts.sort([("bodyId", 1), ("part", 1)]):
+                texts.setdefault(part["bodyId"], []).append(part["text"])
+        return [_read_submission(row, "".join(texts.get(row["bodyId"] or "", []))) for row in found]
+
+
+def _object_ids(ids: Sequence[str]) -> list[ObjectId]:
+    known: list[ObjectId] = []
+    for text in ids:
+        try:
+            known.append(ObjectId(text))
+        except InvalidId:
+            continue  # an id that cannot exist names nothing
+    return known
+
+
+def _request_row(request: StoreRequest) -> Row:
+    """The request without its content, and which of its fields the caller gave: omitted keeps, empty clears."""
+    provenance = request.provenance
+    return {
+        "fields": request.request.model_dump(mode="json", by_alias=True, exclude={"content"}, exclude_unset=True),
+        "notes": list(request.notes),
+        "previousSourceId": request.previous_source_id,
+        "provenance": {
+            "channel": provenance.channel,
+            "feed": provenance.feed,
+            "clientName": provenance.client_name,
+            "clientVersion": provenance.client_version,
+            "tokenName": provenance.token_name,
+        },
+    }
+
+
+def _read_submission(row: Mapping[str, Any], content: str) -> Submission:
+    request, provenance = row["request"], row["request"]["provenance"]
+    return Submission(
+        submission_id=str(row["_id"]),
+        state=SubmissionState(row["state"]),
+        request=StoreRequest(
+            request=StoreContentRequest.model_validate({**request["fields"], "content": content}),
+            provenance=Provenance(
+                channel=provenance["channel"],
+                feed=provenance["feed"],
+                client_name=provenance["clientName"],
+                client_version=provenance["clientVersion"],
+                token_name=provenance["tokenName"],
+                submission_id=str(row["_id"]),
+            ),
+            notes=tuple(request["notes"]),
+            previous_source_id=request["previousSourceId"],
+            body_id=row["bodyId"],
+        ),
+        attempts=row["attempts"],
+        outcome=row["outcome"],
+        staged_at=row["stagedAt"],
+    )

@@ -1,0 +1,111 @@
+"""The composition root. In: settings and an address. Out: a wired Core; the one that this process shares is kept here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import assert_never
+
+from bson import ObjectId
+
+from memory_core.adapters.embedded_search import EmbeddedSearchIndex
+from memory_core.adapters.hash_embedder import HashEmbedder
+from memory_core.adapters.local_embedder import load_local_embedder
+from memory_core.adapters.local_files import LocalFiles
+from memory_core.adapters.local_process import is_alive, name_this_process
+from memory_core.adapters.mongo_connection import connect
+from memory_core.adapters.mongo_feeds import MongoFeedStore
+from memory_core.adapters.mongo_store import MongoStore
+from memory_core.adapters.mongo_submissions import MongoSubmissionStore
+from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
+from memory_core.embed import fingerprint_of
+from memory_core.errors import ConfigError
+from memory_core.ports import Core, Embedder, Progress, ignore_progress
+from memory_core.settings import EmbeddingProvider, Settings, load_settings
+
+_DEFAULT_HASH_DIMENSIONS = 384
+
+_shared: list[Core] = []
+
+
+def build_core(
+    settings: Settings, *, mongodb_uri: str, on_progress: Callable[[Progress], None] = ignore_progress
+) -> Core:
+    """Wire every part. Nothing is sent and no model is loaded before its first use."""
+    connection = connect(
+        mongodb_uri,
+        settings.mongodb_db_name,
+        max_pool_size=settings.mongodb_max_pool_size,
+        server_selection_timeout_ms=settings.mongodb_server_selection_timeout_ms,
+    )
+    store = MongoStore(connection, versions_kept=settings.versions_kept, trash_days=settings.trash_days)
+    embedder = _choose_embedder(settings)
+    index = EmbeddedSearchIndex(
+        settings.memory_home / "search" / settings.mongodb_db_name,
+        store,
+        embedder.dimensions,
+        settings.search_language,
+    )
+
+    async def close() -> None:
+        await index.close()
+        await embedder.close()
+        await store.close()
+
+    return Core(
+        settings=settings,
+        store=store,
+        feeds=MongoFeedStore(connection),
+        submissions=MongoSubmissionStore(connection),
+        index=index,
+        embedder=embedder,
+        counter=load_tiktoken_counter(),
+        files=LocalFiles(),
+        fingerprint=fingerprint_of(embedder),
+        holder=name_this_process(),
+        clock=read_clock,
+        new_id=make_id,
+        is_alive=is_alive,
+        close=close,
+        on_progress=on_progress,
+    )
+
+
+def _choose_embedder(settings: Settings) -> Embedder:
+    match settings.embedding_provider:
+        case EmbeddingProvider.LOCAL:
+            return load_local_embedder()
+        case EmbeddingProvider.HASH:
+            return HashEmbedder(settings.embedding_dimensions or _DEFAULT_HASH_DIMENSIONS)
+        case _:
+            assert_never(settings.embedding_provider)
+
+
+def share_core(core: Core) -> None:
+    """Make this the core that tasks of this process find; it replaces an earlier one, which its owner closes."""
+    _shared[:] = [core]
+
+
+def current_core() -> Core:
+    """The process's core. A worker that nobody prepared builds one from its environment.
+
+    Raises:
+        ConfigError: there is none and MONGODB_URI is not set.
+    """
+    if not _shared:
+        settings = load_settings()
+        if settings.mongodb_uri is None:
+            raise ConfigError("This process does not know a MongoDB. Set MONGODB_URI in the worker's environment.")
+        share_core(build_core(settings, mongodb_uri=settings.mongodb_uri.get_secret_value()))
+    return _shared[0]
+
+
+def read_clock() -> datetime:
+    """Now in UTC, in whole milliseconds as MongoDB keeps it."""
+    now = datetime.now(UTC)
+    return now.replace(microsecond=now.microsecond // 1000 * 1000)
+
+
+def make_id() -> str:
+    """A new id of 24 hexadecimal digits."""
+    return str(ObjectId())

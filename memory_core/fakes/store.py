@@ -1,0 +1,331 @@
+"""A MemoryStore in memory. In: whole documents. Out: verdicts, states, rows; breaks no promise that MongoDB keeps.
+
+Compare-and-swap on the revision, unique source ids, groups that are written whole or not at all, and a change feed that
+is stamped by the server's clock, which is an argument.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import assert_never
+
+import numpy as np
+
+from memory_core.errors import ForeignDatabaseError, InternalError, ValidationError
+from memory_core.fakes.database import BodyRecord, ChunkRecord, DocumentRecord, FakeDatabase, TrashRecord, take_turns
+from memory_core.fakes.reads import FakeStoreReads
+from memory_core.fakes.records import (
+    copy_attributes,
+    describe_ingest,
+    satisfies,
+    tells_the_same,
+)
+from memory_core.models import (
+    ChunkTally,
+    Deletion,
+    Document,
+    DocumentState,
+    EmbeddedChunk,
+    EmbeddedDocument,
+    Fingerprint,
+    SearchFilters,
+    StoredVersion,
+)
+from memory_core.ports import (
+    ActiveSpace,
+    AttributeWrite,
+    Clock,
+    DeleteSelector,
+    DocumentWrite,
+    WriteResult,
+    WriteVerdict,
+)
+
+SCHEMA_VERSION = 1
+
+_DOCUMENT_ID = re.compile(r"[0-9a-f]{24}", re.IGNORECASE)
+_NO_TALLY = ChunkTally(count=0, revisions=frozenset(), content_hashes=frozenset(), fingerprints=frozenset())
+
+
+class FakeStore(FakeStoreReads):
+    """One process's view of a FakeDatabase. `clock` is the server's, for the change feed."""
+
+    def __init__(
+        self,
+        database: FakeDatabase,
+        *,
+        clock: Clock,
+        versions_kept: int = 5,
+        transaction_budget_bytes: int = 40_000_000,
+    ) -> None:
+        super().__init__(database, clock=clock)
+        self._versions_kept = versions_kept
+        self._budget_bytes = transaction_budget_bytes
+
+    # --- before the first write
+
+    async def prepare(self, fingerprint: Fingerprint) -> ActiveSpace:
+        """Make `meta` where the database is empty; refuse a database that is not ours or not current."""
+        await take_turns()
+        with self._database.lock:
+            if self._database.meta is None:
+                self._refuse_foreign_rows()
+                self._database.meta = ActiveSpace(
+                    schema_version=SCHEMA_VERSION, fingerprint=fingerprint.key, lineage=self._database.lineage
+                )
+            _check_space(self._database.meta, fingerprint)
+            return self._database.meta
+
+    def _refuse_foreign_rows(self) -> None:
+        if self._database.documents or self._database.rows:
+            raise ForeignDatabaseError(
+                "The database holds documents or chunks that this memory did not write. "
+                "Set MONGODB_DB_NAME to another name, or move the data over with `memory migrate`."
+            )
+
+    # --- writes
+
+    async def transaction_budget_bytes(self) -> int:
+        """The number that the store was made with."""
+        return self._budget_bytes
+
+    async def write_together(self, writes: Sequence[DocumentWrite], *, now: datetime) -> Sequence[WriteResult]:
+        """Write all or none; on a conflict say which write it was, and that the others were undone."""
+        await take_turns()
+        if self._database.meta is None:
+            raise InternalError("write_together was called before prepare: there is no unique index yet to rely on.")
+        try:
+            with self._database.transaction():
+                for position, write in enumerate(writes):
+                    self._write(write, position=position, now=now)
+        except _StaleBaseError as stale:
+            verdicts = [WriteVerdict.ABORTED] * len(writes)
+            verdicts[stale.position] = WriteVerdict.CONFLICT
+            return [WriteResult(verdict=verdict) for verdict in verdicts]
+        states = [self._database.documents[write.document.document_id].state for write in writes]
+        return [WriteResult(verdict=WriteVerdict.WRITTEN, version=state.version) for state in states]
+
+    def _is_written(self, document: Document) -> bool:
+        stored = self._database.documents.get(document.document_id)
+        return stored is not None and stored.state.revision == document.revision
+
+    def _write(self, write: DocumentWrite, *, position: int, now: datetime) -> None:
+        if self._is_written(write.document):
+            return
+        if not (self._has_its_base(write.document) and self._has_its_rows(write)):
+            raise _StaleBaseError(position)
+        match write:
+            case EmbeddedDocument():
+                self._put_document(self._next_record(write, now=now))
+                self._put_rows(write)
+            case AttributeWrite():
+                self._write_attributes(write.document, now=now)
+            case _:
+                assert_never(write)
+
+    def _has_its_base(self, document: Document) -> bool:
+        stored = self._database.documents.get(document.document_id)
+        expected = document.base.revision if document.base else None
+        actual = stored.state.revision if stored else None
+        owner = self._database.sources.get(document.source_id)
+        return expected == actual and owner in {None, document.document_id}
+
+    def _has_its_rows(self, write: DocumentWrite) -> bool:
+        """Return False where a row that is to stay is gone: the document is not what the write was planned on."""
+        rows, document = self._database.rows, write.document
+        if isinstance(write, EmbeddedDocument):
+            kept = [rows.get(chunk.chunk_id) for chunk in write.chunks if chunk.vector is None]
+            return all(row is not None and row.document_id == document.document_id for row in kept)
+        return document.base is not None and len(self._current_rows(document.base)) == document.base.chunk_count
+
+    def _current_rows(self, state: DocumentState) -> list[ChunkRecord]:
+        rows = self._rows_by_document([state.document_id])[state.document_id]
+        return [row for row in rows if row.revision == state.revision]
+
+    def _next_record(self, write: EmbeddedDocument, *, now: datetime) -> DocumentRecord:
+        document, base = write.document, write.document.base
+        previous = self._database.documents.get(document.document_id)
+        versions = previous.versions if previous and previous.state.content_hash == document.content_hash else None
+        if versions is None:
+            versions = self._add_version(document, previous.versions if previous else (), now=now)
+        state = DocumentState(
+            document_id=document.document_id,
+            source_id=document.source_id,
+            revision=document.revision,
+            version=versions[-1].version,
+            content_hash=document.content_hash,
+            recipe=document.recipe,
+            strategy=write.chunking.strategy,
+            fingerprint=write.fingerprint.key,
+            chunk_count=len(write.chunks),
+            tally=_NO_TALLY,
+            attributes=copy_attributes(document.attributes),
+            context_basis=write.context_basis,
+            context_stale=write.context_stale,
+            feed=document.provenance.feed or (base.feed if base else None),
+            body_id=versions[-1].body_id,
+            agent=versions[-1].ingest["agent"],
+            session_id=versions[-1].ingest["sessionId"],
+            created_at=previous.state.created_at if previous else now,
+            updated_at=previous.state.updated_at if previous and tells_the_same(previous.state, document) else now,
+        )
+        return DocumentRecord(
+            state=state,
+            content_length=len(document.content),
+            fingerprint=write.fingerprint,
+            options=document.options,
+            versions=versions,
+            committed_at=self._clock(),
+        )
+
+    def _add_version(
+        self, document: Document, earlier: tuple[StoredVersion, ...], *, now: datetime
+    ) -> tuple[StoredVersion, ...]:
+        last = earlier[-1].version if earlier else self._last_version_in_trash(document.source_id)
+        version = StoredVersion(
+            version=last + 1,
+            body_id=self._keep_body(document),
+            content_hash=document.content_hash,
+            content_length=len(document.content),
+            stored_at=now,
+            ingest=describe_ingest(document, now=now),
+        )
+        versions = (*earlier, version)
+        for dropped in versions[: -self._versions_kept]:
+            del self._database.bodies[dropped.body_id]
+        return versions[-self._versions_kept :]
+
+    def _last_version_in_trash(self, source_id: str) -> int:
+        trashed = [record.document.state for record in self._database.trash]
+        return max((state.version for state in trashed if state.source_id == source_id), default=0)
+
+    def _keep_body(self, document: Document) -> str:
+        """Adopt the staged body where it is this text; else write the text, under the revision as its id."""
+        staged = self._database.bodies.get(document.body_id) if document.body_id else None
+        is_ours = staged is not None and staged.submission_id is not None and staged.text == document.content
+        body_id = document.body_id if document.body_id and is_ours else document.revision
+        self._database.bodies[body_id] = BodyRecord(text=document.content)
+        return body_id
+
+    def _put_document(self, record: DocumentRecord) -> None:
+        database, document_id = self._database, record.state.document_id
+        previous = database.documents.get(document_id)
+        if previous:
+            del database.sources[previous.state.source_id]
+        database.sources[record.state.source_id] = document_id
+        database.documents[document_id] = record
+        database.tombstones.pop(document_id, None)
+
+    def _put_rows(self, write: EmbeddedDocument) -> None:
+        rows = {chunk.chunk_id: self._next_row(write, chunk) for chunk in write.chunks}
+        self._drop_rows({write.document.document_id})
+        self._database.rows.update(rows)
+
+    def _next_row(self, write: EmbeddedDocument, chunk: EmbeddedChunk) -> ChunkRecord:
+        vector, fingerprint = chunk.vector, write.fingerprint.key
+        text, context = chunk.chunk.text, chunk.context
+        if vector is None:
+            stored = self._database.rows[chunk.chunk_id]
+            vector, fingerprint = stored.vector, stored.fingerprint
+            if stored.row_hash == chunk.row_hash:
+                text, context = stored.chunk.text, stored.context
+        return ChunkRecord(
+            chunk_id=chunk.chunk_id,
+            document_id=write.document.document_id,
+            revision=write.document.revision,
+            content_hash=write.document.content_hash,
+            chunk=replace(chunk.chunk, text=text),
+            context=context,
+            row_hash=chunk.row_hash,
+            embedding_input_hash=chunk.embedding_input_hash,
+            fingerprint=fingerprint,
+            vector=np.array(vector, dtype=np.float32),
+        )
+
+    def _drop_rows(self, document_ids: set[str]) -> int:
+        rows = self._database.rows
+        dropped = [row.chunk_id for row in rows.values() if row.document_id in document_ids]
+        for chunk_id in dropped:
+            del rows[chunk_id]
+        return len(dropped)
+
+    def _write_attributes(self, document: Document, *, now: datetime) -> None:
+        previous = self._database.documents.get(document.document_id)
+        if previous is None or previous.state.content_hash != document.content_hash:
+            raise InternalError("An attribute write must keep the stored content; this one brings another text.")
+        state = replace(
+            previous.state,
+            source_id=document.source_id,
+            revision=document.revision,
+            attributes=copy_attributes(document.attributes),
+            feed=document.provenance.feed or previous.state.feed,
+            updated_at=now,
+        )
+        self._put_document(replace(previous, state=state, committed_at=self._clock()))
+        for row in self._current_rows(previous.state):  # a row of another revision must not come back to life
+            self._database.rows[row.chunk_id] = replace(row, revision=document.revision)
+
+    async def delete(
+        self, selector: DeleteSelector, *, now: datetime, dry_run: bool = False, feed: str | None = None
+    ) -> Deletion:
+        """Move the chosen documents to the trash and drop their rows."""
+        await take_turns()
+        with self._database.transaction():
+            chosen = [record for record in self._select(selector) if feed is None or record.state.feed == feed]
+            document_ids = {record.state.document_id for record in chosen}
+            rows = sum(len(found) for found in self._rows_by_document(document_ids).values())
+            if not dry_run:
+                self._move_to_trash(chosen, now=now)
+        return Deletion(
+            source_ids=tuple(sorted(record.state.source_id for record in chosen)),
+            deleted_documents=len(chosen),
+            deleted_chunks=rows,
+            dry_run=dry_run,
+        )
+
+    def _select(self, selector: DeleteSelector) -> list[DocumentRecord]:
+        if [bool(selector.source_ids), selector.document_id is not None, bool(selector.tags)].count(True) != 1:
+            raise ValidationError("Name exactly one of source ids, a document id or tags; nothing was deleted.")
+        if selector.document_id is not None:
+            if not _DOCUMENT_ID.fullmatch(selector.document_id):
+                raise ValidationError("A document id has 24 hexadecimal digits. Use the source id for ids of your own.")
+            filters = SearchFilters(document_ids=(selector.document_id,))
+        else:
+            filters = SearchFilters(source_ids=selector.source_ids, tags=selector.tags)
+        return [record for record in self._documents() if satisfies(record.state, filters)]
+
+    def _move_to_trash(self, chosen: Sequence[DocumentRecord], *, now: datetime) -> None:
+        database = self._database
+        for record in chosen:
+            del database.documents[record.state.document_id]
+            del database.sources[record.state.source_id]
+            database.tombstones[record.state.document_id] = self._clock()
+        self._drop_rows({record.state.document_id for record in chosen})
+        database.trash += tuple(TrashRecord(document=record, deleted_at=now) for record in chosen)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class _StaleBaseError(Exception):
+    """The write at this position was planned on a state that is no longer stored."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(position)
+        self.position = position
+
+
+def _check_space(active: ActiveSpace, fingerprint: Fingerprint) -> None:
+    if active.schema_version != SCHEMA_VERSION:
+        raise ForeignDatabaseError(
+            f"The database has schema {active.schema_version}, this program writes schema {SCHEMA_VERSION}. "
+            "It is read but not written: run `memory migrate`, or use the program that made it."
+        )
+    if active.fingerprint != fingerprint.key:
+        raise ForeignDatabaseError(
+            f"The database holds vectors of {active.fingerprint}, the settings say {fingerprint.key}. It is read but "
+            "not written: set the embedding settings back, or run `memory reembed --activate`."
+        )

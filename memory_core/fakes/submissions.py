@@ -1,0 +1,133 @@
+"""A SubmissionStore in memory. In: accepted requests. Out: submissions with their state; runs nothing itself.
+
+The request's text is kept in the database's bodies, where a stored version adopts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from memory_core.fakes.database import BodyRecord, FakeDatabase, LeaseRecord, SubmissionRecord, take_turns
+from memory_core.models import Holder, Outcome, StoreRequest
+from memory_core.ports import Clock, Submission, SubmissionState
+
+MAX_CRASHED_ATTEMPTS = 3
+
+_OPEN = {SubmissionState.STAGED, SubmissionState.RUNNING}
+
+
+class FakeSubmissionStore:
+    """One process's view of a FakeDatabase. `clock` is the server's: leases lapse by it."""
+
+    def __init__(self, database: FakeDatabase, *, clock: Clock, new_id: Callable[[], str]) -> None:
+        self._database = database
+        self._clock = clock
+        self._new_id = new_id
+
+    async def stage(self, request: StoreRequest, *, key: str, now: datetime) -> Submission:
+        """Keep the request, or join an open submission of the same key."""
+        await take_turns()
+        with self._database.lock:
+            for record in self._database.submissions.values():
+                if record.key == key and record.submission.state in _OPEN:
+                    return self._show(record)
+            return self._show(self._stage_new(request, key=key, now=now))
+
+    def _stage_new(self, request: StoreRequest, *, key: str, now: datetime) -> SubmissionRecord:
+        submission_id, body_id = self._new_id(), self._new_id()
+        body = BodyRecord(text=request.request.content, submission_id=submission_id)
+        bare = replace(
+            request,
+            request=request.request.model_copy(update={"content": ""}),
+            provenance=replace(request.provenance, submission_id=submission_id),
+            body_id=body_id,
+        )
+        submission = Submission(
+            submission_id=submission_id,
+            state=SubmissionState.STAGED,
+            request=deepcopy(bare),
+            attempts=0,
+            outcome=None,
+            staged_at=now,
+        )
+        record = SubmissionRecord(submission=submission, key=key)
+        self._database.bodies[body_id] = body
+        self._database.submissions[submission_id] = record
+        return record
+
+    def _show(self, record: SubmissionRecord) -> Submission:
+        """The submission with its text, as long as that is kept."""
+        bare = deepcopy(record.submission)
+        body = self._database.bodies.get(bare.request.body_id or "")
+        request = bare.request.request.model_copy(update={"content": body.text if body else ""})
+        return replace(bare, request=replace(bare.request, request=request))
+
+    async def claim(self, ids: Sequence[str], *, holder: Holder, seconds: float) -> Sequence[Submission]:
+        """Take what is free, lapsed or already the holder's own; what crashed its run three times is parked instead."""
+        await take_turns()
+        with self._database.lock:
+            free = [
+                record
+                for record in map(self._database.submissions.get, ids)
+                if record and self._is_free(record, holder)
+            ]
+            claimed = [self._attempt(record, holder, seconds=seconds) for record in free]
+            return [self._show(record) for record in claimed if record.submission.state is SubmissionState.RUNNING]
+
+    def _is_free(self, record: SubmissionRecord, holder: Holder | None = None) -> bool:
+        lease = record.lease
+        is_protected = lease is not None and lease.holder != holder and lease.until >= self._clock()
+        return record.submission.state in _OPEN and not is_protected
+
+    def _attempt(self, record: SubmissionRecord, holder: Holder, *, seconds: float) -> SubmissionRecord:
+        submission, lease = record.submission, None
+        if submission.attempts >= MAX_CRASHED_ATTEMPTS:
+            submission = replace(submission, state=SubmissionState.PARKED)
+        else:
+            submission = replace(submission, state=SubmissionState.RUNNING, attempts=submission.attempts + 1)
+            lease = LeaseRecord(holder=holder, until=self._clock() + timedelta(seconds=seconds))
+        return self._put(replace(record, submission=submission, lease=lease))
+
+    def _put(self, record: SubmissionRecord) -> SubmissionRecord:
+        self._database.submissions[record.submission.submission_id] = record
+        return record
+
+    async def find_abandoned(self, *, limit: int) -> Sequence[Submission]:
+        """Open submissions without a live lease, oldest first."""
+        await take_turns()
+        free = [record for record in tuple(self._database.submissions.values()) if self._is_free(record)]
+        free.sort(key=lambda record: (record.submission.staged_at, record.submission.submission_id))
+        return [self._show(record) for record in free[:limit]]
+
+    async def finish(self, outcomes: Mapping[str, Mapping[str, object]], *, now: datetime) -> None:  # noqa: ARG002 - the port's: retention counts from it
+        """Record the outcomes; a done one lets go of its text where no version adopted it."""
+        await take_turns()
+        with self._database.lock:
+            for submission_id, outcome in outcomes.items():
+                record = self._database.submissions.get(submission_id)
+                if record:
+                    self._finish(record, outcome)
+
+    def _finish(self, record: SubmissionRecord, outcome: Mapping[str, object]) -> None:
+        has_failed = outcome.get("outcome") == Outcome.FAILED
+        state = SubmissionState.FAILED if has_failed else SubmissionState.DONE
+        submission = replace(record.submission, state=state, outcome=deepcopy(dict(outcome)))
+        if state is SubmissionState.DONE:
+            self._let_go_of_body(submission.request.body_id or "")
+            submission = replace(submission, request=replace(submission.request, body_id=None))
+        self._put(replace(record, submission=submission, lease=None))
+
+    def _let_go_of_body(self, body_id: str) -> None:
+        """Drop a text that no version adopted; an adopted one is its version's now."""
+        body = self._database.bodies.get(body_id)
+        if body and body.submission_id:
+            del self._database.bodies[body_id]
+
+    async def read(self, submission_id: str) -> Submission | None:
+        """The submission, or None."""
+        await take_turns()
+        record = self._database.submissions.get(submission_id)
+        return self._show(record) if record else None

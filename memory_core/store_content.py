@@ -1,0 +1,163 @@
+"""THE path. In: requests of any door. Out: one outcome a request, in order. There is no second ingestion path.
+
+validate, chunk, embed, persist, and what surrounds them: unchanged content is skipped, a conflict goes round again, two
+requests for one source keep their order, and a failure becomes the outcome of the documents that it concerns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import structlog
+
+from memory_core.chunk.chunk_content import chunk_documents
+from memory_core.embed import embed_documents
+from memory_core.errors import AgentMemoryError, ConflictError, InternalError, ValidationError
+from memory_core.models import Conflict, Document, Failure, Outcome, Plan, StoreOutcome, StoreRequest
+from memory_core.persist import persist_documents
+from memory_core.ports import AttributeWrite, Core, DocumentWrite, Stages
+from memory_core.validate import validate_requests
+
+MAX_ROUNDS = 5
+
+PLAIN_STAGES = Stages(
+    validate=validate_requests, chunk=chunk_documents, embed=embed_documents, persist=persist_documents
+)
+
+_V = TypeVar("_V")
+_R = TypeVar("_R")
+_log = structlog.get_logger(__name__)
+
+
+async def store_content(
+    requests: Sequence[StoreRequest], *, core: Core, stages: Stages = PLAIN_STAGES
+) -> list[StoreOutcome]:
+    """Store a batch of 1..n requests. Documents share no fate: each outcome is its own; the list mirrors `requests`.
+
+    Never raises for a document: what went wrong is the error of its `failed` outcome.
+    """
+    batch = _Batch(requests=requests)
+    waiting = list(range(len(requests)))
+    rounds = 0
+    while waiting:
+        again, conflicts = await _run_round(batch, waiting, core=core, stages=stages)
+        rounds = rounds + 1 if conflicts else 0
+        if rounds >= MAX_ROUNDS:
+            for position, source_id in conflicts.items():
+                batch.fail(position, _endless_conflict(), source_id)
+            again = [position for position in again if position not in conflicts]
+        waiting = again
+    return [batch.outcomes[position] for position in range(len(requests))]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """The requests and what is known of them so far, by position."""
+
+    requests: Sequence[StoreRequest]
+    outcomes: dict[int, StoreOutcome] = field(default_factory=dict[int, StoreOutcome])
+
+    def settle(self, position: int, result: StoreOutcome | Failure) -> None:
+        """Keep the outcome of one request."""
+        if isinstance(result, Failure):
+            self.fail(position, result.error, result.source_id)
+        else:
+            self.outcomes[position] = result
+
+    def fail(self, position: int, error: AgentMemoryError, source_id: str | None) -> None:
+        """Turn a failure into an outcome; the one place where it is logged."""
+        log = _log.warning if isinstance(error, ValidationError) else _log.error
+        log(error.event, source_id=source_id, error=error.message, cause=error.cause)
+        self.outcomes[position] = StoreOutcome(outcome=Outcome.FAILED, source_id=source_id, error=error)
+
+
+async def _run_round(
+    batch: _Batch, waiting: Sequence[int], *, core: Core, stages: Stages
+) -> tuple[list[int], dict[int, str]]:
+    """Take every waiting request as far as it goes. Returns who goes round again, and which of them for a conflict."""
+    requests = [batch.requests[position] for position in waiting]
+    validated = await _run_stage(batch, waiting, requests, stages.validate, core)
+    documents, later = _one_per_source(validated)
+    writes: dict[int, DocumentWrite] = {}
+    for position, document in documents.items():
+        if document.plan is Plan.NOTHING:
+            batch.settle(position, _unchanged(document))
+        elif document.plan is Plan.ATTRIBUTES:
+            writes[position] = AttributeWrite(document=document)
+        elif document.reason and document.reason.startswith("repaired"):
+            _log.info("ingest.repair", source_id=document.source_id)
+    to_chunk = {position: document for position, document in documents.items() if document.plan is Plan.STORE}
+    chunked = await _run_stage(batch, list(to_chunk), list(to_chunk.values()), stages.chunk, core)
+    embedded = await _run_stage(batch, list(chunked), list(chunked.values()), stages.embed, core)
+    writes |= embedded
+    ordered = sorted(writes)
+    persisted = await _run_stage(batch, ordered, [writes[position] for position in ordered], stages.persist, core)
+    conflicts: dict[int, str] = {}
+    for position, result in persisted.items():
+        if isinstance(result, Conflict):
+            conflicts[position] = result.source_id
+        else:
+            batch.settle(position, result)
+    return sorted([*later, *conflicts]), conflicts
+
+
+async def _run_stage(
+    batch: _Batch,
+    positions: Sequence[int],
+    values: Sequence[_V],
+    stage: Callable[..., Awaitable[Sequence[_R | Failure]]],
+    core: Core,
+) -> dict[int, _R]:
+    """Run one stage. What fails leaves the path here; what the whole stage raises concerns everyone in it."""
+    if not values:
+        return {}
+    try:
+        results = await stage(values, core=core)
+    except AgentMemoryError as error:
+        results = [Failure(error=error) for _ in values]
+    except Exception as error:  # noqa: BLE001 - a defect fails its documents, with its cause, and never the whole run
+        fault = InternalError(
+            "A stage failed in a way that nobody foresaw. Nothing was stored; report this.", cause=error
+        )
+        results = [Failure(error=fault) for _ in values]
+    passed: dict[int, _R] = {}
+    for position, result in zip(positions, results, strict=True):
+        if isinstance(result, Failure):
+            requested = batch.requests[position].request.source_id
+            batch.settle(position, Failure(error=result.error, source_id=result.source_id or requested))
+        else:
+            passed[position] = result
+    return passed
+
+
+def _one_per_source(validated: dict[int, Document]) -> tuple[dict[int, Document], list[int]]:
+    """Two requests for one source keep their order: the second waits until the first is stored."""
+    first: dict[str, int] = {}
+    later = [
+        position
+        for position in sorted(validated)
+        if first.setdefault(validated[position].source_id, position) != position
+    ]
+    return {position: document for position, document in validated.items() if position not in later}, later
+
+
+def _unchanged(document: Document) -> StoreOutcome:
+    base = document.base
+    return StoreOutcome(
+        outcome=Outcome.UNCHANGED,
+        source_id=document.source_id,
+        document_id=document.document_id,
+        title=base.attributes.title if base else None,
+        version=base.version if base else None,
+        chunk_count=base.chunk_count if base else 0,
+        strategy=base.strategy if base else None,
+        notes=document.notes,
+    )
+
+
+def _endless_conflict() -> ConflictError:
+    return ConflictError(
+        f"Other writers changed this document {MAX_ROUNDS} times while it was being stored. Store it again later."
+    )

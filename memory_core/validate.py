@@ -1,0 +1,224 @@
+"""Stage 1. In: untrusted requests. Out: Documents, normalised and compared with what is stored; it writes nothing.
+
+What it guarantees to the next stages: content of 1 to 5,000,000 characters with one that is not blank, no NUL, no lone
+surrogate, one kind of line end; a content type the chunker knows; normalised tags; metadata that is plain JSON; sizes
+that fit each other; a source id that replaces nothing by accident. No message echoes the caller's value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import ValidationError as PydanticError
+
+from memory_core.chunk.chunk_content import describe_recipe
+from memory_core.errors import ValidationError
+from memory_core.identity import derive_source_id, derive_title, with_suffix
+from memory_core.models import (
+    Attributes,
+    ChunkOptions,
+    ContentType,
+    Document,
+    DocumentState,
+    Failure,
+    Plan,
+    StoreContentRequest,
+    StoreRequest,
+    hash_text,
+)
+from memory_core.ports import Core
+from memory_core.rules import CheckedRequest, check_request, plain_issue
+
+
+def parse_request(arguments: Mapping[str, Any]) -> StoreContentRequest:
+    """A door's arguments as a request.
+
+    Raises:
+        ValidationError: naming every bad argument and, for an unknown one, the accepted names.
+    """
+    try:
+        return StoreContentRequest.model_validate(arguments)
+    except PydanticError as error:
+        accepted = ", ".join(sorted(spec.alias or name for name, spec in StoreContentRequest.model_fields.items()))
+        issues = "; ".join(plain_issue(issue) for issue in error.errors(include_input=False, include_url=False))
+        raise ValidationError(f"The arguments are not acceptable: {issues}. Accepted arguments: {accepted}.") from None
+
+
+async def validate_requests(requests: Sequence[StoreRequest], *, core: Core) -> list[Document | Failure]:
+    """Check each request and compare it with what is stored; one read for the whole batch.
+
+    Raises:
+        StorageError: the current states could not be read, or the database is not to be written by this process.
+    """
+    await core.store.prepare(core.fingerprint)
+    checked = [_check(request, core) for request in requests]
+    wanted = {one for item in checked if isinstance(item, _Candidate) for one in item.source_ids()}
+    states: Mapping[str, DocumentState] = await core.store.read_states(sorted(wanted)) if wanted else {}
+    return [item if isinstance(item, Failure) else _decide(item, states, core) for item in checked]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """A checked request with the ids under which it may be stored."""
+
+    request: StoreRequest
+    checked: CheckedRequest
+    content_hash: str
+    source_id: str
+    is_derived: bool
+
+    def own_id(self) -> str:
+        """The id that cannot be anybody else's: with a suffix of the content's own hash."""
+        return with_suffix(self.source_id, self.content_hash)
+
+    def source_ids(self) -> list[str]:
+        """Every id whose state must be known before a decision."""
+        previous = self.request.previous_source_id
+        return [self.source_id, *([self.own_id()] if self.is_derived else []), *([previous] if previous else [])]
+
+
+def _check(request: StoreRequest, core: Core) -> _Candidate | Failure:
+    settings = core.settings
+    defaults = ChunkOptions(
+        size=settings.chunk_size_tokens, overlap=settings.chunk_overlap_tokens, minimum=settings.chunk_min_tokens
+    )
+    try:
+        checked = check_request(request.request, defaults=defaults, max_input_tokens=core.embedder.max_input_tokens)
+    except ValidationError as error:
+        return Failure(error=error, source_id=request.request.source_id)
+    content_hash = hash_text(checked.content)
+    explicit = checked.source_id
+    derived = derive_source_id(uri=checked.uri, title=checked.title, content_hash=content_hash)
+    return _Candidate(
+        request=request,
+        checked=checked,
+        content_hash=content_hash,
+        source_id=explicit or derived,
+        # An id from a uri names one place, whoever stores it; a title does not.
+        is_derived=explicit is None and not checked.uri,
+    )
+
+
+def _decide(candidate: _Candidate, states: Mapping[str, DocumentState], core: Core) -> Document:
+    source_id, notes = _choose_source_id(candidate, states)
+    base = states.get(source_id)
+    previous = candidate.request.previous_source_id
+    if base is None and previous:
+        base = states.get(previous)
+    attributes = _merge_attributes(candidate, base, source_id)
+    options = candidate.checked.options
+    recipe = describe_recipe(attributes.content_type, options, core.counter.name)
+    document = Document(
+        document_id=base.document_id if base else core.new_id(),
+        source_id=source_id,
+        revision=core.new_id(),
+        content=candidate.checked.content,
+        content_hash=candidate.content_hash,
+        attributes=attributes,
+        options=options,
+        recipe=recipe,
+        provenance=candidate.request.provenance,
+        agent=candidate.checked.agent,
+        session_id=candidate.checked.session_id,
+        base=base,
+        plan=Plan.STORE,
+        notes=(*candidate.request.notes, *candidate.checked.notes, *notes),
+        body_id=candidate.request.body_id,
+    )
+    plan, reason = decide_plan(document, fingerprint=core.fingerprint.key)
+    return replace(document, plan=plan, reason=reason)
+
+
+def _choose_source_id(candidate: _Candidate, states: Mapping[str, DocumentState]) -> tuple[str, tuple[str, ...]]:
+    """A derived id never replaces other content that another agent or session stored under it."""
+    taken = states.get(candidate.source_id)
+    if not candidate.is_derived or taken is None or taken.content_hash == candidate.content_hash:
+        return candidate.source_id, ()
+    checked = candidate.checked
+    if (taken.agent, taken.session_id) == (checked.agent, checked.session_id):
+        return candidate.source_id, ()
+    own = candidate.own_id()
+    note = (
+        f"The id {candidate.source_id} belongs to other content of the same title, so this was stored as {own}. "
+        f"To replace the other, store again with sourceId {candidate.source_id}."
+    )
+    return own, (note,)
+
+
+def decide_plan(document: Document, *, fingerprint: str) -> tuple[Plan, str | None]:
+    """What is still to be done for a document, and why where its content is equal. Pure.
+
+    Currency is the content's hash, the recipe, the fingerprint, the number of chunks and what every chunk says of
+    itself.
+    """
+    base = document.base
+    if base is None or base.content_hash != document.content_hash:
+        return Plan.STORE, None
+    if reason := _why_again(document, base, fingerprint):
+        return Plan.STORE, reason
+    if base.attributes.title != document.attributes.title:
+        return Plan.STORE, None  # the title is part of every chunk's context; no vector is paid
+    moved = base.source_id != document.source_id or document.provenance.feed not in {None, base.feed}
+    if moved or base.attributes != document.attributes:
+        return Plan.ATTRIBUTES, None
+    return Plan.NOTHING, None
+
+
+def _why_again(document: Document, base: DocumentState, fingerprint: str) -> str | None:
+    """Why equal content is stored again, or None."""
+    if not is_complete(base):
+        return "repaired: its chunks were not all of this content"
+    if base.fingerprint != fingerprint:
+        return "re-embedded: the embedding model changed"
+    if base.recipe != document.recipe:
+        return "re-chunked: the chunk options or the chunker changed"
+    return None
+
+
+def is_complete(state: DocumentState) -> bool:
+    """True when the chunk rows are all there and all of this revision, content and embedding space."""
+    tally = state.tally
+    return (
+        tally.count == state.chunk_count
+        and tally.revisions == frozenset({state.revision})
+        and tally.content_hashes == frozenset({state.content_hash})
+        and tally.fingerprints == frozenset({state.fingerprint})
+    )
+
+
+def _merge_attributes(candidate: _Candidate, base: DocumentState | None, source_id: str) -> Attributes:
+    """Omitted keeps, empty clears; a directory changes only what it set itself or nobody set."""
+    checked, owner = candidate.checked, candidate.request.provenance.attribute_owner
+    owners = dict(base.attributes.owners) if base else {}
+    values: dict[str, Any] = _stored_values(base) if base else {}
+    for name, value in checked.given_attributes.items():
+        held = owners.get(name)
+        if candidate.request.provenance.feed and held not in {None, owner, "derived"}:
+            continue
+        values[name], owners[name] = value, owner
+    content_type: ContentType = values.get("contentType") or ContentType.MARKDOWN
+    if values.get("title") is None or owners.get("title", "derived") == "derived":
+        fallback = (checked.uri or source_id).rstrip("/").rpartition("/")[2] or source_id
+        values["title"] = derive_title(checked.content, content_type, fallback=fallback)
+        owners["title"] = "derived"
+    return Attributes(
+        title=values["title"],
+        uri=values.get("uri"),
+        content_type=content_type,
+        tags=tuple(values.get("tags", ())),
+        metadata=values.get("metadata", {}),
+        owners=owners,
+    )
+
+
+def _stored_values(base: DocumentState) -> dict[str, Any]:
+    stored = base.attributes
+    return {
+        "title": stored.title,
+        "uri": stored.uri,
+        "contentType": stored.content_type,
+        "tags": stored.tags,
+        "metadata": stored.metadata,
+    }

@@ -1,0 +1,174 @@
+"""Our values as the JSON that every door shows (camelCase). In: values. Out: plain JSON. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from memory_core.models import (
+    ChunkingResult,
+    Deletion,
+    Hit,
+    SearchAnswer,
+    SourceListing,
+    StoredDocument,
+    StoreOutcome,
+)
+
+Json: TypeAlias = dict[str, Any]
+
+
+def outcome_json(outcome: StoreOutcome) -> Json:
+    """The answer to a store."""
+    fingerprint = outcome.fingerprint
+    return {
+        "outcome": outcome.outcome.value,
+        "sourceId": outcome.source_id,
+        "documentId": outcome.document_id,
+        "title": outcome.title,
+        "version": outcome.version,
+        "chunkCount": outcome.chunk_count,
+        "chunkingStrategy": outcome.strategy,
+        "embedding": {
+            "provider": fingerprint.provider,
+            "model": fingerprint.model,
+            "dimensions": fingerprint.dimensions,
+        }
+        if fingerprint
+        else None,
+        "totalTokensEmbedded": outcome.tokens_embedded,
+        "reason": outcome.reason,
+        "notes": list(outcome.notes),
+        "error": {"kind": outcome.error.kind, "message": outcome.error.message, "retryable": outcome.error.retryable}
+        if outcome.error
+        else None,
+    }
+
+
+def chunking_json(result: ChunkingResult) -> Json:
+    """What `memory chunk --json` prints. Offsets count Unicode code points."""
+    return {
+        "strategy": result.strategy,
+        "stats": {
+            "inputChars": result.stats.input_chars,
+            "chunkCount": result.stats.chunk_count,
+            "totalTokens": result.stats.total_tokens,
+            "mergedCount": result.stats.merged_count,
+            "clusterCuts": result.stats.cluster_cuts,
+        },
+        "chunks": [
+            {
+                "index": chunk.index,
+                "charStart": chunk.char_start,
+                "charEnd": chunk.char_end,
+                "tokenCount": chunk.token_count,
+                "headingPath": list(chunk.heading_path),
+                "text": chunk.text,
+            }
+            for chunk in result.chunks
+        ],
+    }
+
+
+def answer_json(answer: SearchAnswer) -> Json:
+    """What a search answers."""
+    return {
+        "query": answer.query,
+        "mode": answer.mode.value,
+        "effectiveMode": answer.effective_mode.value,
+        "engine": answer.engine,
+        "totalHits": len(answer.hits),
+        "hits": [hit_json(hit) for hit in answer.hits],
+        "embedding": {"model": answer.fingerprint.model, "dimensions": answer.fingerprint.dimensions},
+        "explanation": answer.explanation,
+    }
+
+
+def hit_json(hit: Hit) -> Json:
+    """One hit with the exact place that it came from."""
+    row = hit.row
+    return {
+        "chunkId": row.chunk_id,
+        "documentId": row.document_id,
+        "sourceId": row.source_id,
+        "title": row.title,
+        "uri": row.uri,
+        "contentType": row.content_type.value,
+        "chunkIndex": row.chunk_index,
+        "headingPath": list(row.heading_path),
+        "charStart": row.char_start,
+        "charEnd": row.char_end,
+        "tags": list(row.tags),
+        "text": row.text,
+        "score": hit.score,
+        "vectorScore": hit.vector_score,
+        "textScore": hit.text_score,
+        "vectorRank": hit.vector_rank,
+        "textRank": hit.text_rank,
+        "highlights": list(hit.highlights),
+    }
+
+
+def source_json(document: StoredDocument) -> Json:
+    """One row of a listing: no body, no vector."""
+    state = document.state
+    return {
+        "sourceId": state.source_id,
+        "documentId": state.document_id,
+        "title": state.attributes.title,
+        "uri": state.attributes.uri,
+        "contentType": state.attributes.content_type.value,
+        "tags": list(state.attributes.tags),
+        "chunkCount": state.tally.count,
+        "contentLength": document.content_length,
+        "version": state.version,
+        "embeddingModels": [document.fingerprint.model],
+        "createdAt": state.created_at.isoformat(),
+        "updatedAt": state.updated_at.isoformat(),
+    }
+
+
+def listing_json(listing: SourceListing) -> Json:
+    """One page of stored documents."""
+    return {
+        "sources": [source_json(document) for document in listing.sources],
+        "total": listing.total,
+        "limit": listing.limit,
+        "offset": listing.offset,
+    }
+
+
+def document_json(document: StoredDocument, content: str) -> Json:
+    """A stored document with its text."""
+    state = document.state
+    return {
+        **source_json(document),
+        "content": content,
+        "contentHash": state.content_hash,
+        "metadata": dict(state.attributes.metadata),
+        "chunking": {
+            "strategy": state.strategy,
+            "recipe": state.recipe,
+            "chunkSizeTokens": document.options.size,
+            "chunkOverlapTokens": document.options.overlap,
+        },
+        "embedding": {
+            "provider": document.fingerprint.provider,
+            "model": document.fingerprint.model,
+            "dimensions": document.fingerprint.dimensions,
+            "fingerprint": document.fingerprint.key,
+        },
+        "versions": [
+            {"version": kept.version, "contentLength": kept.content_length, "storedAt": kept.stored_at.isoformat()}
+            for kept in document.versions
+        ],
+    }
+
+
+def deletion_json(deletion: Deletion) -> Json:
+    """What a delete removed."""
+    return {
+        "sourceIds": list(deletion.source_ids),
+        "deletedDocuments": deletion.deleted_documents,
+        "deletedChunks": deletion.deleted_chunks,
+        "dryRun": deletion.dry_run,
+    }
