@@ -19,18 +19,17 @@ from typing import Any
 import psutil
 
 from deployments.home import Record, ServiceHome
-from deployments.service_failures import describe_failure, read_tail
+from deployments.service_logs import describe_failure, read_tail, rotate
 from memory_core.errors import ServiceError
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _SAME_PROCESS_SECONDS = 5.0  # the clock behind creation times can be set while a child runs
-_LOG_ROTATE_BYTES = 8_388_608
 _PRIVATE_UMASK = 0o077
 
 
 def basic_environment() -> dict[str, str]:
     """The few variables that a server needs; nothing of ours, no key and no address, reaches it."""
-    kept = ("PATH", "HOME", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE")
+    kept = ("PATH", "HOME", "TMPDIR", "TZ", "LD_LIBRARY_PATH", "PYTHONPATH", "SSL_CERT_FILE")
     return {name: os.environ[name] for name in kept if name in os.environ} | {"LC_ALL": "C"}
 
 
@@ -104,7 +103,7 @@ async def spawn(launch: Launch, *, home: ServiceHome) -> Child:
     Raises:
         ServiceError: the program cannot be started at all.
     """
-    log_start = _rotate(launch.log)
+    log_start = rotate(launch.log)
     log = os.open(launch.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         process = await _start(launch, stdin=asyncio.subprocess.DEVNULL, output=log, parent_signal=launch.stop_signal)
@@ -135,12 +134,12 @@ async def run_to_end(launch: Launch, *, text: str = "", seconds: float) -> str:
     return said
 
 
-async def stop_recorded(home: ServiceHome, name: str) -> bool:
+def stop_recorded(home: ServiceHome, name: str) -> bool:
     """Stop a child that an earlier supervisor left behind; True when there was one. Call with the lock held."""
     recorded = home.read_record(_record_name(name))
     process = find_recorded(recorded)
     if recorded and process:
-        await asyncio.to_thread(_stop_process, process, recorded)
+        _stop_process(process, recorded)
     home.remove_record(_record_name(name))
     return process is not None
 
@@ -228,12 +227,3 @@ def _stop_process(process: psutil.Process, recorded: Record) -> None:
     except psutil.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _rotate(log: Path) -> int:
-    """Start a new log when the old one is long; returns where the next start's lines begin, in bytes."""
-    size = log.stat().st_size if log.exists() else 0
-    if size > _LOG_ROTATE_BYTES:
-        log.replace(log.with_suffix(".log.1"))
-        return 0
-    return size

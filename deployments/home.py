@@ -82,18 +82,27 @@ class ServiceHome:
         """Make the directories that everything else stands in."""
         make_private_directory(self.directory)
         make_private_directory(self.directory / "state")
+        if self.socket_file().parent != self.directory:
+            make_owned_directory(self.socket_file().parent)
 
     def socket_file(self) -> Path:
         """The supervisor's socket."""
         return self.socket_directory("", name_bytes=len("supervisor.sock")) / "supervisor.sock"
 
     def socket_directory(self, name: str, *, name_bytes: int) -> Path:
-        """A private directory whose sockets, with names of `name_bytes`, have a path that the system accepts."""
-        wanted = self.directory / name if name else self.directory
+        """Where sockets with names of `name_bytes` have a path that the system accepts; `prepare` makes it.
+
+        Raises:
+            ServiceError: the short directory for deep homes belongs to somebody else.
+        """
+        wanted = self.directory / name
         if len(os.fsencode(wanted)) + 1 + name_bytes <= MAX_SOCKET_PATH_BYTES:
             return wanted
         digest = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
-        return make_owned_directory(_SHORT_DIRECTORY / f"agent-memory-{os.geteuid()}-{digest}") / name
+        short = _SHORT_DIRECTORY / f"agent-memory-{os.geteuid()}-{digest}"
+        if os.path.lexists(short):
+            _check_owner(short)
+        return short / name
 
     def read_record(self, name: str) -> Record | None:
         """What was written down under this name; None when nothing was."""
@@ -142,10 +151,14 @@ def make_owned_directory(path: Path) -> Path:
     """Make a private directory in a place where others can write too, and refuse one that somebody else laid there."""
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=_PRIVATE_DIRECTORY)
+    _check_owner(path)
+    return path
+
+
+def _check_owner(path: Path) -> None:
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
         raise ServiceError(f"{path} belongs to somebody else or is open to others. Remove it, or shorten MEMORY_HOME.")
-    return path
 
 
 def write_private(path: Path, text: str) -> None:
@@ -167,7 +180,9 @@ def choose_port(home: ServiceHome, name: str) -> int:
     """The port of last time when it is still free, else another free one, which is written down."""
     ports = home.read_record("ports") or {}
     wanted = int(ports.get(name, 0))
-    port = (wanted and _bind(wanted)) or _bind(0)
+    port = (wanted and free_port(wanted)) or free_port(0)
+    if not port:
+        raise ServiceError("There is no free port on 127.0.0.1. End some programs and try again.")
     if port != wanted:
         home.write_record("ports", ports | {name: port})
     return port
@@ -195,7 +210,8 @@ def lock_taken(home: ServiceHome) -> Generator[bool]:
             os.close(handle)
 
 
-def _bind(port: int) -> int | None:
+def free_port(port: int) -> int | None:
+    """The port when nothing listens on it, any free one for 0, None when it is taken."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -7,6 +7,7 @@ One node on loopback, as a replica set (transactions, change streams), behind a 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import importlib.util
 import os
 import re
@@ -20,7 +21,7 @@ from deployments.child_process import Child, Launch, run_to_end, spawn
 from deployments.home import Credentials, Record, ServiceHome, choose_port, write_private
 from deployments.managed_service import Say
 from deployments.service_messages import Options
-from memory_core.errors import ServiceError
+from memory_core.errors import InternalError, ServiceError
 
 if TYPE_CHECKING:
     from memory_core.adapters.mongo_setup import LocalMongo
@@ -42,11 +43,11 @@ _VERSION = re.compile(r"db version v(\d+)\.(\d+)\.(\d+)")
 
 @dataclass(slots=True, kw_only=True)
 class LocalMongodb:
-    """How the MongoDB of one home is started."""
+    """How the MongoDB of one home is started. `options` are those of the newest request."""
 
     home: ServiceHome
     credentials: Credentials
-    options: Options
+    options: Options | None = None
     name: str = NAME
     local: LocalMongo | None = field(default=None, init=False)
     _databases: frozenset[str] = field(default_factory=frozenset[str], init=False)
@@ -57,14 +58,17 @@ class LocalMongodb:
         Raises:
             ServiceError: no mongod, files of another version, or a start that failed, with the log's last lines.
         """
-        program, version = await choose_mongod(self.home, configured=self.options.mongod)
+        options = self._require_options()
+        program, version = await choose_mongod(self.home, configured=options.mongod)
         say(f"Starting MongoDB {version} ...")
         for _ in range(_PORT_ATTEMPTS):
             port = choose_port(self.home, NAME)
-            child = await spawn(self._launch(program, version, port), home=self.home)
+            child = await spawn(self._launch(program, version, port, cache_gb=options.mongod_cache_gb), home=self.home)
             try:
-                await wait_for_port(child, port, seconds=_READY_SECONDS)
-                await self._make_ready(child, port)
+                await asyncio.gather(
+                    wait_for_port(child, port, seconds=_READY_SECONDS), asyncio.to_thread(_load_driver)
+                )
+                await self._make_ready(child, port, database=options.database)
             except ServiceError as error:
                 await child.stop()
                 if _PORT_TAKEN not in error.message:
@@ -91,7 +95,12 @@ class LocalMongodb:
             await asyncio.to_thread(_grant, self.local, self._remember(database))
         return self.local.application_uri
 
-    def _launch(self, program: Path, version: str, port: int) -> Launch:
+    def _require_options(self) -> Options:
+        if self.options is None:
+            raise InternalError("MongoDB was to be started before anybody asked for it.")
+        return self.options
+
+    def _launch(self, program: Path, version: str, port: int, *, cache_gb: float) -> Launch:
         directory = self.home.own_directory(NAME)
         data = self.home.own_directory(f"{NAME}/data")
         keyfile = directory / "keyfile"
@@ -106,7 +115,7 @@ class LocalMongodb:
             "--replSet": "memory",
             "--keyFile": keyfile,
             "--oplogSize": _OPLOG_MB,
-            "--wiredTigerCacheSizeGB": self.options.mongod_cache_gb,
+            "--wiredTigerCacheSizeGB": cache_gb,
             "--networkMessageCompressors": "disabled",
         }
         words = [str(word) for pair in arguments.items() for word in pair]
@@ -122,15 +131,15 @@ class LocalMongodb:
             stop_seconds=_STOP_SECONDS,
         )
 
-    async def _make_ready(self, child: Child, port: int) -> None:
-        from memory_core.adapters.mongo_setup import LocalMongo, make_ready  # noqa: PLC0415 - while mongod starts
+    async def _make_ready(self, child: Child, port: int, *, database: str) -> None:
+        from memory_core.adapters.mongo_setup import LocalMongo, make_ready  # noqa: PLC0415 - see _load_driver
 
         self.local = LocalMongo(
             port=port,
             root_password=self.credentials.mongodb_root,
             application_password=self.credentials.mongodb_application,
         )
-        databases = self._remember(self.options.database)
+        databases = self._remember(database)
         try:
             await asyncio.to_thread(make_ready, self.local, databases=databases, timeout_seconds=_READY_SECONDS)
         except ServiceError:
@@ -242,6 +251,11 @@ async def _ask_version(program: Path, *, home: ServiceHome) -> str:
     if not (found := _VERSION.search(said)):
         raise ServiceError(f"{program} does not say which version it is. Set MEMORY_MONGOD to a mongod.")
     return ".".join(found.groups())
+
+
+def _load_driver() -> None:
+    """Import pymongo (0.3 s) while mongod starts: the supervisor itself must listen at once."""
+    importlib.import_module("memory_core.adapters.mongo_setup")
 
 
 def _grant(local: LocalMongo, databases: frozenset[str]) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import http.client
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -18,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from deployments.child_process import Child, Launch, spawn
+from deployments.child_process import Child, Launch, basic_environment, spawn
 from deployments.home import Credentials, ServiceHome, choose_port
 from deployments.managed_service import Say
 from memory_core.errors import ServiceError
@@ -33,7 +32,6 @@ _REQUEST_SECONDS = 5.0
 _PORT_ATTEMPTS = 5
 _PORT_TAKEN = "address already in use"
 _RUNS_KEPT_SECONDS = 30 * 86_400
-_EVENTS_KEPT_SECONDS = 7 * 86_400
 
 # Without these a task run costs the server 20 ms of CPU, with them 5 (measured on 3.9.1).
 _BATCHES = {
@@ -53,7 +51,6 @@ _SILENCE = {
 _RETENTION = {
     "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
     "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(_RUNS_KEPT_SECONDS),
-    "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": str(_EVENTS_KEPT_SECONDS),
 }
 
 
@@ -63,7 +60,7 @@ class LocalPrefect:
 
     home: ServiceHome
     credentials: Credentials
-    database_url: Callable[[Say], Awaitable[str]]
+    database_url: Callable[[], Awaitable[str]]
     name: str = NAME
     port: int | None = None
 
@@ -88,7 +85,7 @@ class LocalPrefect:
         Raises:
             ServiceError: with the log's last lines.
         """
-        database_url = await self.database_url(say)
+        database_url = await self.database_url()
         say(f"Starting Prefect {version('prefect')} ...")
         for _ in range(_PORT_ATTEMPTS):
             self.port = choose_port(self.home, NAME)
@@ -154,14 +151,10 @@ class LocalPrefect:
 
 
 def server_environment(*, directory: Path, ui_url: str, auth: str, database_url: str) -> dict[str, str]:
-    """The server's variables: the process's own without anything of Prefect's or ours, and what is set here."""
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PREFECT_", "MEMORY_", "MONGODB_", "EMBEDDING_", "OPENAI_", "VOYAGE_"))
-    }
+    """The server's variables: the few that any server gets, and what is set here."""
     return {
-        **inherited,
+        **basic_environment(),
+        "PYTHONUTF8": "1",
         **_SILENCE,
         **_BATCHES,
         **_RETENTION,

@@ -1,4 +1,4 @@
-"""One service and everybody who waits for it. In: how its server starts. Out: started once, watched, restarted, stopped.
+"""One service and all who wait for it. In: how its server starts. Out: started once, watched, restarted, stopped.
 
 Knows no client and no lease: the supervisor says whether anybody needs it.
 """
@@ -60,6 +60,11 @@ class ManagedService:
         return self._child is not None and self._child.is_running and self._starting is None
 
     @property
+    def is_active(self) -> bool:
+        """True when it runs, starts or stops."""
+        return self._starting is not None or self.pid is not None
+
+    @property
     def pid(self) -> int | None:
         """The process that runs now."""
         return self._child.pid if self._child and self._child.is_running else None
@@ -108,7 +113,8 @@ class ManagedService:
             child = await self.server.start(self._tell)
         except AgentMemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 - a defect in a start must reach the waiting clients as a sentence
+        except Exception as error:
+            # A defect in a start must reach the waiting clients as a sentence too.
             raise ServiceError(
                 f"{self.server.name} could not be started. The supervisor's log has the details.", cause=error
             ) from error
@@ -143,7 +149,9 @@ class ManagedService:
             if self._starting:
                 await asyncio.wait({self._starting})
             if self._child:
+                began = time.monotonic()
                 await self._child.stop()
+                _log(f"{self._child.launch.title} stopped in {time.monotonic() - began:.1f} s")
             if self._watching:
                 await asyncio.wait({self._watching})
         finally:

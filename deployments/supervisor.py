@@ -19,6 +19,7 @@ import sys
 import time
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,22 +31,21 @@ from deployments.local_postgres import NAME as POSTGRES
 from deployments.local_postgres import LocalPostgres, find_programs
 from deployments.local_prefect import NAME as PREFECT
 from deployments.local_prefect import LocalPrefect, sqlite_url
-from deployments.managed_service import ManagedService, Say
+from deployments.managed_service import ManagedService
 from deployments.service_messages import (
     MAX_MESSAGE_BYTES,
     PROTOCOL,
     Acquire,
     Event,
     Message,
-    Options,
     Service,
     decode,
     decode_acquire,
     encode,
 )
-from memory_core.errors import ServiceError
+from deployments.supervisor_client import EXIT_LOCKED
+from memory_core.errors import AgentMemoryError
 
-EXIT_LOCKED = 3
 _REQUEST_SECONDS = 10.0
 # How long a supervisor that nobody talks to waits for the client that started it.
 _FIRST_LEASE_SECONDS = 30.0
@@ -77,12 +77,11 @@ class Supervisor:
         self._closing = False
         credentials = home.load_credentials()
         self._has_postgres = find_programs() is not None
-        default = Options(mongod=None, mongod_cache_gb=0.5, database="memory", idle_stop_seconds=1)
-        self._mongodb = LocalMongodb(home=home, credentials=credentials, options=default)
+        self._mongodb = LocalMongodb(home=home, credentials=credentials)
         self._postgres = LocalPostgres(home=home, credentials=credentials)
         self._prefect = LocalPrefect(home=home, credentials=credentials, database_url=self._database_url)
         self.services = {
-            server.name: ManagedService(server, is_needed=lambda name=server.name: self._is_leased(name))
+            server.name: ManagedService(server, is_needed=partial(self._is_leased, server.name))
             for server in (self._mongodb, self._postgres, self._prefect)
         }
 
@@ -92,7 +91,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(number, self._finished.set)
         for name in _STOP_ORDER:
-            if await stop_recorded(self.home, name):
+            if await asyncio.to_thread(stop_recorded, self.home, name):
                 _log(f"{name}: stopped a server that an earlier supervisor left behind")
         server = await asyncio.start_unix_server(self._accept, sock=listener, limit=MAX_MESSAGE_BYTES)
         loop.call_later(_FIRST_LEASE_SECONDS, self._check_idle)
@@ -176,7 +175,7 @@ class Supervisor:
             if failures:
                 raise failures[0]
             answer: Message = {"event": Event.READY, "addresses": await self._addresses(request)}
-        except ServiceError as error:
+        except AgentMemoryError as error:
             answer = {"event": Event.ERROR, "text": error.message, "cause": error.cause}
         writer.write(encode(answer))
         await writer.drain()
@@ -228,10 +227,10 @@ class Supervisor:
         names = set(needs)
         return frozenset({*names, POSTGRES} if Service.PREFECT in names and self._has_postgres else names)
 
-    async def _database_url(self, say: Say) -> str:
+    async def _database_url(self) -> str:
         if not self._has_postgres:
             return sqlite_url(self.home)
-        await self.services[POSTGRES].ensure(say)
+        await self.services[POSTGRES].ensure(_ignore)  # who asks for Prefect asks for this too, and is told
         return self._postgres.prefect_url()
 
     def _is_leased(self, name: str) -> bool:
@@ -249,20 +248,29 @@ class Supervisor:
         task.add_done_callback(self._connections.discard)
 
     async def _stop_unused(self) -> None:
-        """Stop what nobody has used for the idle time; end when nothing is left."""
+        """Stop what nobody has used for the idle time; come again for what is not due; end when nothing is left."""
+        waits: list[float] = []
         async with self._stop_lock:
             for name in _STOP_ORDER:
-                idle = time.monotonic() - self._unused_since.get(name, 0.0)
-                if not self._is_leased(name) and idle >= self._idle_stop_seconds and not self._closing:
+                if self._is_leased(name) or not self.services[name].is_active or self._closing:
+                    continue
+                wait = self._unused_since.get(name, 0.0) + self._idle_stop_seconds - time.monotonic()
+                if wait > 0:
+                    waits.append(wait)
+                else:
                     await self.services[name].stop()
-        if not self._holders and not any(service.pid for service in self.services.values()):
+        if waits:
+            asyncio.get_running_loop().call_later(min(waits), self._check_idle)
+        elif not self._holders and not any(service.is_active for service in self.services.values()):
             self._finished.set()
 
     async def _stop_all(self) -> list[str]:
+        async def stop_in_turn(*names: str) -> list[str]:
+            return [name for name in names if await self.services[name].stop()]
+
         async with self._stop_lock:
-            prefect = await self.services[PREFECT].stop()
-            postgres, mongodb = await asyncio.gather(self.services[POSTGRES].stop(), self.services[MONGODB].stop())
-        return [name for name, ran in ((PREFECT, prefect), (POSTGRES, postgres), (MONGODB, mongodb)) if ran]
+            stopped = await asyncio.gather(stop_in_turn(PREFECT, POSTGRES), stop_in_turn(MONGODB))
+        return [name for names in stopped for name in names]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -294,6 +302,10 @@ def _listen(path: Path) -> socket.socket:
     listener.listen(socket.SOMAXCONN)
     listener.setblocking(False)
     return listener
+
+
+def _ignore(_sentence: str) -> None:
+    """Listen to nothing."""
 
 
 def _log(sentence: str) -> None:

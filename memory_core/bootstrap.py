@@ -1,12 +1,11 @@
-"""The composition root. In: settings and an address. Out: a wired Core; the one that this process shares is kept here."""
+"""The composition root. In: settings and an address. Out: a wired Core, and the one that this process shares."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import assert_never
-
-from bson import ObjectId
 
 from memory_core.adapters.embedded_search import EmbeddedSearchIndex
 from memory_core.adapters.hash_embedder import HashEmbedder
@@ -24,6 +23,7 @@ from memory_core.ports import Core, Embedder, Progress, ignore_progress
 from memory_core.settings import EmbeddingProvider, Settings, load_settings
 
 _DEFAULT_HASH_DIMENSIONS = 384
+_ID_BYTES = 12  # as MongoDB's own ids
 
 _shared: list[Core] = []
 
@@ -41,10 +41,10 @@ def build_core(
     store = MongoStore(connection, versions_kept=settings.versions_kept, trash_days=settings.trash_days)
     embedder = _choose_embedder(settings)
     index = EmbeddedSearchIndex(
-        settings.memory_home / "search" / settings.mongodb_db_name,
+        settings.memory_home / "search",
         store,
-        embedder.dimensions,
-        settings.search_language,
+        dimensions=embedder.dimensions,
+        language=settings.search_language,
     )
 
     async def close() -> None:
@@ -108,4 +108,4 @@ def read_clock() -> datetime:
 
 def make_id() -> str:
     """A new id of 24 hexadecimal digits."""
-    return str(ObjectId())
+    return secrets.token_hex(_ID_BYTES)

@@ -31,9 +31,7 @@ from memory_core.models import (
     hash_text,
 )
 from memory_core.ports import Core, Embedder, EmbeddingKind, TokenCounter
-
-ROW_OVERHEAD_BYTES: Final = 600  # ids, hashes, offsets, field names and index entries of a chunk row
-VECTOR_COMPONENT_BYTES: Final = 4
+from memory_core.sizes import estimate_row_bytes
 
 _BYTES_PER_MB: Final = 1_000_000
 _REMEDY: Final = (
@@ -87,18 +85,6 @@ def check_groups(groups: Sequence[Sequence[str]], *, kind: EmbeddingKind) -> Non
         for index, text in enumerate(group):
             if not text or text.isspace():
                 raise ValidationError(f"{name}[{place}][{index}] is blank; give it a character that is not a blank.")
-
-
-def estimate_row_bytes(
-    *, body_bytes: int, rows: int, row_text_bytes: int, row_parent_bytes: int, dimensions: int
-) -> int:
-    """How many bytes a document takes in one transaction: the body, and for each row its vector and its fields.
-
-    body + sum of (text + context) over the rows + rows x (4 x dimensions + parent fields + 600). Text is counted in
-    UTF-8. `row_parent_bytes` are the document's title, uri and tags, which every row repeats.
-    """
-    each = VECTOR_COMPONENT_BYTES * dimensions + row_parent_bytes + ROW_OVERHEAD_BYTES
-    return body_bytes + row_text_bytes + rows * each
 
 
 # --- drafting: contexts, inputs, and the stored rows that stay -------------------------------------------------------

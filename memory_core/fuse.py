@@ -42,7 +42,8 @@ def fuse_legs(vector: Sequence[LegHit], text: Sequence[LegHit], *, vector_weight
     """Fuse two legs, best first, ties by chunk id. The text leg has the weight 1 - `vector_weight`.
 
     A weight outside 0..1 is moved to the nearer end; one that is no number counts as 0.5. A chunk that a leg names
-    twice keeps its first place, and the second place stays used up. A score that is no finite number counts as the worst.
+    twice keeps its first place, and the second place stays used up. A score that is no finite number counts as the
+    worst.
     """
     weight = min(1.0, max(0.0, vector_weight)) if math.isfinite(vector_weight) else DEFAULT_WEIGHT
     by_vector, by_text = _place(vector), _place(text)
@@ -63,10 +64,15 @@ def rank_alone(vector: Sequence[LegHit], text: Sequence[LegHit]) -> tuple[FusedH
     """Rank by one leg's own scores; exactly one of the two holds hits (or neither)."""
     by_vector, by_text = _place(vector), _place(text)
     hits = [
-        _join(chunk_id, (by_vector | by_text)[chunk_id].score, by_vector.get(chunk_id), by_text.get(chunk_id))
-        for chunk_id in by_vector | by_text
+        _join(chunk_id, _read_score(one.score, worst=worst), by_vector.get(chunk_id), by_text.get(chunk_id))
+        for placed, worst in ((by_vector, -1.0), (by_text, 0.0))
+        for chunk_id, one in placed.items()
     ]
     return tuple(sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id)))
+
+
+def _read_score(score: float, *, worst: float) -> float:
+    return score if math.isfinite(score) else worst
 
 
 def _place(leg: Sequence[LegHit]) -> dict[str, _Placed]:

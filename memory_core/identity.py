@@ -14,6 +14,7 @@ TITLE_CHARS = 200
 
 _TITLE_WINDOW_CHARS = 8_192
 _SUFFIX_HEX_DIGITS = 8
+_LOOKS_SUFFIXED = re.compile(rf"-[0-9a-f]{{{_SUFFIX_HEX_DIGITS}}}$")
 _NOT_IN_SLUG = re.compile(r"[^a-z0-9._:@/-]+")
 _HYPHENS = re.compile(r"-{2,}")
 _SLUG_EDGES = "._:@/-"
@@ -45,8 +46,14 @@ def derive_source_id(*, uri: str | None, title: str | None, content_hash: str) -
     """An id from the uri, else the title, else the hash; with a hash of its origin where the slug lost something."""
     for origin in (uri, title):
         if origin and (slug := _slug(origin)):
-            return slug if slug == origin else with_suffix(slug, origin)
+            # A text that itself ends like a suffixed id gets one of its own: else it could be taken for another's.
+            return slug if slug == origin and not _LOOKS_SUFFIXED.search(slug) else with_suffix(slug, origin)
     return f"sha256:{content_hash[:16]}"
+
+
+def is_source_id(text: str) -> bool:
+    """True for at most 256 ASCII letters, digits and . _ : @ - /, the first a letter or digit."""
+    return len(text) <= MAX_SOURCE_ID_CHARS and SOURCE_ID_PATTERN.fullmatch(text) is not None
 
 
 def with_suffix(source_id: str, origin: str) -> str:

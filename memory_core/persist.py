@@ -72,11 +72,12 @@ def _groups(positions: Sequence[int], writes: Sequence[DocumentWrite], *, limit_
 def _row_bytes(write: DocumentWrite) -> int:
     if not isinstance(write, EmbeddedDocument):
         return 0
-    fresh = [chunk for chunk in write.chunks if chunk.vector is not None]
+    attributes = write.document.attributes
     return estimate_row_bytes(
         body_bytes=len(write.document.content.encode()),
-        text_bytes=sum(len(chunk.chunk.text.encode()) + len(chunk.context.encode()) for chunk in fresh),
-        chunk_count=len(write.chunks),
+        rows=len(write.chunks),
+        row_text_bytes=sum(len(chunk.chunk.text.encode()) + len(chunk.context.encode()) for chunk in write.chunks),
+        row_parent_bytes=len(attributes.title.encode()) + sum(len(tag.encode()) for tag in attributes.tags),
         dimensions=write.fingerprint.dimensions,
     )
 

@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memory_core.files import DirectoryScan, FileReading
 from memory_core.models import (
     ChunkedDocument,
     ChunkRow,
@@ -277,6 +279,26 @@ class SearchIndex(Protocol):
         ...
 
 
+class FileReader(Protocol):
+    """The files of feeds. Reads only."""
+
+    async def scan(self, feed: Feed) -> DirectoryScan:
+        """Every file below the feed's root, and what could not be listed.
+
+        Raises:
+            SyncError: the root is missing or cannot be read.
+        """
+        ...
+
+    async def read(self, path: Path, *, max_bytes: int) -> FileReading:
+        """One file's text, or why there is none.
+
+        Raises:
+            SyncError: the system does not let us read it.
+        """
+        ...
+
+
 # --- directories and submissions --------------------------------------------------------------------------------------
 
 
@@ -375,6 +397,14 @@ class Submission:
     staged_at: datetime
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSubmission:
+    """A submission that is staged or running, without its content, and who works on it."""
+
+    submission_id: str
+    holder: Holder | None
+
+
 class SubmissionStore(Protocol):
     """The durable queue between the doors and the flow runs."""
 
@@ -382,12 +412,21 @@ class SubmissionStore(Protocol):
         """Keep the request durably; an open submission with the same derived key is joined instead."""
         ...
 
-    async def claim(self, ids: Sequence[str], *, holder: Holder, seconds: float) -> Sequence[Submission]:
-        """Take the open ones among `ids` whose lease is free or lapsed; each claim counts as an attempt."""
+    async def claim(
+        self, ids: Sequence[str], *, holder: Holder, seconds: float, dead_tokens: Sequence[str] = ()
+    ) -> Sequence[Submission]:
+        """Take the open ones among `ids` whose lease is free, lapsed or that of a dead holder.
+
+        Each claim counts as an attempt; one that was claimed three times already is parked instead.
+        """
         ...
 
-    async def find_abandoned(self, *, limit: int) -> Sequence[Submission]:
-        """Open submissions that no live lease protects, with the holder's word in their lease left to the caller."""
+    async def renew(self, ids: Sequence[str], *, holder: Holder, seconds: float) -> None:
+        """Prolong the leases that this holder has; no attempt is counted."""
+        ...
+
+    async def find_open(self, *, limit: int) -> Sequence[OpenSubmission]:
+        """Submissions that are staged or running, the oldest first. Reads no body."""
         ...
 
     async def finish(self, outcomes: Mapping[str, Mapping[str, object]], *, now: datetime) -> None:
@@ -435,6 +474,7 @@ class Core:
     index: SearchIndex
     embedder: Embedder
     counter: TokenCounter
+    files: FileReader
     fingerprint: Fingerprint
     holder: Holder
     clock: Clock

@@ -33,6 +33,8 @@ MIN_CHUNK_SIZE_TOKENS = 32
 MAX_CHUNK_SIZE_TOKENS = 8_192
 MAX_CHUNK_OVERLAP_TOKENS = 4_096
 
+_MAX_PROBLEMS_TOLD = 50
+_MAX_ARGUMENT_NAME_CHARS = 64
 _LINE_ENDS = re.compile(r"\r\n?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FORBIDDEN_KEYS = frozenset({"__proto__", "constructor", "prototype"})
@@ -41,7 +43,10 @@ _INT64 = range(-(2**63), 2**63)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedRequest:
-    """The normalised values of one request. `given_attributes` holds only what the caller sent, by its JSON name."""
+    """The normalised values of one request. `given_attributes` holds only what the caller sent, by its JSON name.
+
+    `title` is the caller's in full length, for an id that tells long titles apart; the attribute is shortened.
+    """
 
     content: str
     source_id: str | None
@@ -64,10 +69,10 @@ def check_request(
     """
     problems: list[str] = []
     content = _check_content(request.content, problems)
-    title = _check_text("title", request.title, MAX_TITLE_CHARS, problems)
+    title = " ".join((_check_text("title", request.title, MAX_TITLE_CHARS, problems) or "").split())
     uri = _check_text("uri", request.uri, MAX_URI_CHARS, problems)
     values: dict[str, Any] = {
-        "title": shorten(" ".join(title.split())) if title else None,
+        "title": shorten(title) or None,
         "uri": uri or None,
         "contentType": _check_content_type(request.content_type, problems),
         "tags": _check_tags(request.tags or [], problems),
@@ -82,7 +87,7 @@ def check_request(
     checked = CheckedRequest(
         content=content,
         source_id=_check_source_id(request.source_id, problems),
-        title=values["title"],
+        title=title or None,
         uri=values["uri"],
         given_attributes={name: values[name] for name in _given(request)},
         options=options,
@@ -91,8 +96,13 @@ def check_request(
         notes=notes,
     )
     if problems:
-        raise ValidationError(f"The content was not stored: {'; '.join(problems)}.")
+        raise ValidationError(f"The content was not stored: {_tell(problems)}.")
     return checked
+
+
+def _tell(problems: Sequence[str]) -> str:
+    more = len(problems) - _MAX_PROBLEMS_TOLD
+    return "; ".join([*problems[:_MAX_PROBLEMS_TOLD], *([f"and {more} more"] if more > 0 else [])])
 
 
 def normalise_text(text: str) -> str:
@@ -102,10 +112,12 @@ def normalise_text(text: str) -> str:
 
 def plain_issue(issue: Mapping[str, Any]) -> str:
     """One pydantic issue as words, without the input."""
-    where = ".".join(str(part) for part in issue["loc"]) or "arguments"
+    name, *inside = issue["loc"] or ("arguments",)
+    shown = shorten(_visible(str(name)), _MAX_ARGUMENT_NAME_CHARS)
     if issue["type"] == "extra_forbidden":
-        return f"an argument that is not known ({shorten(_visible(where), 64)})"
-    return f"{shorten(_visible(where), 64)}: {str(issue['msg']).removeprefix('Value error, ')}"
+        return f"an argument that is not known ({shown})"
+    where = "".join(f"[{part}]" for part in inside if isinstance(part, int))  # a key inside is the caller's text
+    return f"{shown}{where}: {str(issue['msg']).removeprefix('Value error, ')}"
 
 
 def _visible(text: str) -> str:
@@ -145,7 +157,7 @@ def _check_text(name: str, value: str | None, limit: int, problems: list[str]) -
     text = value.strip()
     if len(text) > limit:
         problems.append(f"{name}: has {len(text):,} characters, at most {limit:,} are accepted")
-    elif bad := _unstorable(text):
+    elif bad := _unstorable(value):
         problems.append(f"{name}: {bad}")
     return text
 
@@ -181,16 +193,16 @@ def _check_tags(tags: Sequence[str], problems: list[str]) -> tuple[str, ...]:
     folded = tuple(dict.fromkeys(tag.strip().lower() for tag in tags))
     if len(folded) > MAX_TAGS:
         problems.append(f"tags: {len(folded)} were given, at most {MAX_TAGS} are accepted")
-    for position, tag in enumerate(folded):
-        if not 1 <= len(tag) <= MAX_TAG_CHARS:
-            problems.append(f"tags: number {position + 1} must have 1 to {MAX_TAG_CHARS} characters")
+    for number, tag in enumerate(tags, start=1):
+        if not 1 <= len(tag.strip()) <= MAX_TAG_CHARS:
+            problems.append(f"tags: number {number} must have 1 to {MAX_TAG_CHARS} characters")
         elif bad := _unstorable(tag):
-            problems.append(f"tags: number {position + 1} {bad}")
+            problems.append(f"tags: number {number} {bad}")
     return folded
 
 
 def _check_metadata(metadata: Mapping[str, Any], problems: list[str]) -> Mapping[str, Any]:
-    found = list(_metadata_problems(metadata, path="", depth=1))
+    found = list(_metadata_problems(metadata, path=(), depth=1))
     if not found:
         length = len(json.dumps(metadata, ensure_ascii=False, separators=(",", ":")))
         if length > MAX_METADATA_CHARS:
@@ -199,22 +211,23 @@ def _check_metadata(metadata: Mapping[str, Any], problems: list[str]) -> Mapping
     return metadata
 
 
-def _metadata_problems(value: object, *, path: str, depth: int) -> Iterator[str]:
-    """Walk the value. A path names positions and legal keys only: a bad key is caller's text and is not echoed."""
-    where = path or "the object"
-    if depth > MAX_METADATA_DEPTH:
-        yield f"is deeper than {MAX_METADATA_DEPTH} levels"
+def _metadata_problems(value: object, *, path: tuple[str, ...], depth: int) -> Iterator[str]:
+    """Walk the value. A path names positions, counted from 1: the keys are the caller's text and are not echoed."""
+    where = ", ".join(path)
+    if isinstance(value, (Mapping, list, tuple)) and depth > MAX_METADATA_DEPTH:
+        yield f"{where}: is deeper than {MAX_METADATA_DEPTH} levels"
     elif isinstance(value, Mapping):
-        for position, (key, item) in enumerate(cast("Mapping[object, object]", value).items(), start=1):
+        for number, (key, item) in enumerate(cast("Mapping[object, object]", value).items(), start=1):
+            step = (*path, f"key {number}")
             if problem := _key_problem(key):
-                yield f"key {position} of {where} {problem}"
+                yield f"{', '.join(step)}: the name {problem}"
             else:
-                yield from _metadata_problems(item, path=f"{path}.{key}".lstrip("."), depth=depth + 1)
+                yield from _metadata_problems(item, path=step, depth=depth + 1)
     elif isinstance(value, (list, tuple)):
-        for position, item in enumerate(cast("Sequence[object]", value)):
-            yield from _metadata_problems(item, path=f"{path}[{position}]", depth=depth + 1)
+        for number, item in enumerate(cast("Sequence[object]", value), start=1):
+            yield from _metadata_problems(item, path=(*path, f"item {number}"), depth=depth + 1)
     elif problem := _scalar_problem(value):
-        yield f"{where} {problem}"
+        yield f"{where}: the value {problem}"
 
 
 def _key_problem(key: object) -> str | None:

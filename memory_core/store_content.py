@@ -6,6 +6,7 @@ requests for one source keep their order, and a failure becomes the outcome of t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -40,15 +41,8 @@ async def store_content(
     """
     batch = _Batch(requests=requests)
     waiting = list(range(len(requests)))
-    rounds = 0
     while waiting:
-        again, conflicts = await _run_round(batch, waiting, core=core, stages=stages)
-        rounds = rounds + 1 if conflicts else 0
-        if rounds >= MAX_ROUNDS:
-            for position, source_id in conflicts.items():
-                batch.fail(position, _endless_conflict(), source_id)
-            again = [position for position in again if position not in conflicts]
-        waiting = again
+        waiting = await _run_round(batch, waiting, core=core, stages=stages)
     return [batch.outcomes[position] for position in range(len(requests))]
 
 
@@ -57,33 +51,43 @@ class _Batch:
     """The requests and what is known of them so far, by position."""
 
     requests: Sequence[StoreRequest]
+    source_ids: dict[int, str] = field(default_factory=dict[int, str])
+    conflicts: Counter[int] = field(default_factory=Counter[int])
     outcomes: dict[int, StoreOutcome] = field(default_factory=dict[int, StoreOutcome])
 
     def settle(self, position: int, result: StoreOutcome | Failure) -> None:
         """Keep the outcome of one request."""
         if isinstance(result, Failure):
-            self.fail(position, result.error, result.source_id)
+            self.fail(position, result.error, source_id=result.source_id)
         else:
             self.outcomes[position] = result
 
-    def fail(self, position: int, error: AgentMemoryError, source_id: str | None) -> None:
+    def meet_conflict(self, position: int) -> bool:
+        """Count it. True where the document goes round again; each has rounds of its own, whatever its neighbours do."""
+        self.conflicts[position] += 1
+        if self.conflicts[position] < MAX_ROUNDS:
+            return True
+        self.fail(position, _endless_conflict())
+        return False
+
+    def fail(self, position: int, error: AgentMemoryError, *, source_id: str | None = None) -> None:
         """Turn a failure into an outcome; the one place where it is logged."""
+        source_id = source_id or self.source_ids.get(position)
         log = _log.warning if isinstance(error, ValidationError) else _log.error
         log(error.event, source_id=source_id, error=error.message, cause=error.cause)
         self.outcomes[position] = StoreOutcome(outcome=Outcome.FAILED, source_id=source_id, error=error)
 
 
-async def _run_round(
-    batch: _Batch, waiting: Sequence[int], *, core: Core, stages: Stages
-) -> tuple[list[int], dict[int, str]]:
-    """Take every waiting request as far as it goes. Returns who goes round again, and which of them for a conflict."""
+async def _run_round(batch: _Batch, waiting: Sequence[int], *, core: Core, stages: Stages) -> list[int]:
+    """Take every waiting request as far as it goes. Returns who goes round again."""
     requests = [batch.requests[position] for position in waiting]
     validated = await _run_stage(batch, waiting, requests, stages.validate, core)
+    batch.source_ids.update({position: document.source_id for position, document in validated.items()})
     documents, later = _one_per_source(validated)
     writes: dict[int, DocumentWrite] = {}
     for position, document in documents.items():
         if document.plan is Plan.NOTHING:
-            batch.settle(position, _unchanged(document))
+            batch.settle(position, _unchanged(document, core))
         elif document.plan is Plan.ATTRIBUTES:
             writes[position] = AttributeWrite(document=document)
         elif document.reason and document.reason.startswith("repaired"):
@@ -94,13 +98,12 @@ async def _run_round(
     writes |= embedded
     ordered = sorted(writes)
     persisted = await _run_stage(batch, ordered, [writes[position] for position in ordered], stages.persist, core)
-    conflicts: dict[int, str] = {}
     for position, result in persisted.items():
-        if isinstance(result, Conflict):
-            conflicts[position] = result.source_id
-        else:
+        if not isinstance(result, Conflict):
             batch.settle(position, result)
-    return sorted([*later, *conflicts]), conflicts
+        elif batch.meet_conflict(position):
+            later.append(position)
+    return sorted(later)
 
 
 async def _run_stage(
@@ -115,35 +118,40 @@ async def _run_stage(
         return {}
     try:
         results = await stage(values, core=core)
+        if len(results) != len(values):
+            raise InternalError(f"A stage answered {len(results)} of {len(values)} documents; report this.")
     except AgentMemoryError as error:
         results = [Failure(error=error) for _ in values]
     except Exception as error:  # noqa: BLE001 - a defect fails its documents, with its cause, and never the whole run
         fault = InternalError(
-            "A stage failed in a way that nobody foresaw. Nothing was stored; report this.", cause=error
+            "A stage failed in a way that nobody foresaw. Store this again to be sure, and report it.", cause=error
         )
         results = [Failure(error=fault) for _ in values]
     passed: dict[int, _R] = {}
     for position, result in zip(positions, results, strict=True):
         if isinstance(result, Failure):
-            requested = batch.requests[position].request.source_id
-            batch.settle(position, Failure(error=result.error, source_id=result.source_id or requested))
+            batch.settle(position, result)
         else:
             passed[position] = result
     return passed
 
 
 def _one_per_source(validated: dict[int, Document]) -> tuple[dict[int, Document], list[int]]:
-    """Two requests for one source keep their order: the second waits until the first is stored."""
-    first: dict[str, int] = {}
-    later = [
-        position
-        for position in sorted(validated)
-        if first.setdefault(validated[position].source_id, position) != position
-    ]
-    return {position: document for position, document in validated.items() if position not in later}, later
+    """Two requests for one source keep their order: the second waits until the first is stored.
+
+    So do a renamed file and what is stored under its old name: both would write the same document.
+    """
+    taken: set[str] = set()
+    first: dict[int, Document] = {}
+    for position, document in sorted(validated.items()):
+        names = {document.source_id, document.document_id}
+        if taken.isdisjoint(names):
+            first[position] = document
+        taken |= names
+    return first, [position for position in sorted(validated) if position not in first]
 
 
-def _unchanged(document: Document) -> StoreOutcome:
+def _unchanged(document: Document, core: Core) -> StoreOutcome:
     base = document.base
     return StoreOutcome(
         outcome=Outcome.UNCHANGED,
@@ -153,6 +161,7 @@ def _unchanged(document: Document) -> StoreOutcome:
         version=base.version if base else None,
         chunk_count=base.chunk_count if base else 0,
         strategy=base.strategy if base else None,
+        fingerprint=core.fingerprint,  # the plan compared it with what is stored
         notes=document.notes,
     )
 

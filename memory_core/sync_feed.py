@@ -14,6 +14,7 @@ from typing import assert_never
 
 from memory_core.chunk.chunk_content import describe_recipe
 from memory_core.errors import SyncError
+from memory_core.files import Blank, Changed, FileReading, FileText, Quarantine, ScannedFile
 from memory_core.models import (
     MAX_CONTENT_CHARS,
     ChunkOptions,
@@ -29,15 +30,9 @@ from memory_core.ports import Core, DeleteSelector, Feed, FileState, ManifestEnt
 from memory_core.rules import normalise_text
 from memory_core.sync import (
     Action,
-    Blank,
-    Changed,
     FileOutcome,
-    FileReading,
     FileReport,
-    FileText,
     PlannedFile,
-    Quarantine,
-    ScannedFile,
     SyncPlan,
     detect_renames,
     files_to_hash,
@@ -149,9 +144,7 @@ async def read_batch(
     return BatchReading(read=tuple(read), settled=tuple(settled))
 
 
-def _settle_unread(
-    planned: PlannedFile, file: ScannedFile, reading: FileReading
-) -> tuple[FileReport, ManifestEntry]:
+def _settle_unread(planned: PlannedFile, file: ScannedFile, reading: FileReading) -> tuple[FileReport, ManifestEntry]:
     match reading:
         case Quarantine():
             return _settle(planned, file, FileOutcome.QUARANTINED, FileState.QUARANTINED, reading.reason)
@@ -249,9 +242,7 @@ async def prune_feed(feed_plan: FeedPlan, *, core: Core) -> list[FileReport]:
     forgotten = [*gone, *feed_plan.plan.select(Action.FORGET)]
     if forgotten:
         await core.feeds.write_manifest(feed.name, (), removed_paths=[planned.path for planned in forgotten])
-    return [
-        FileReport(path=planned.path, source_id=planned.source_id, outcome=FileOutcome.DELETED) for planned in gone
-    ]
+    return [FileReport(path=planned.path, source_id=planned.source_id, outcome=FileOutcome.DELETED) for planned in gone]
 
 
 def report_untouched(feed_plan: FeedPlan) -> list[FileReport]:
@@ -274,7 +265,7 @@ def report_untouched(feed_plan: FeedPlan) -> list[FileReport]:
 
 
 def feed_of_path(path: Path, feeds: Sequence[Feed], *, name: str | None = None) -> Feed:
-    """The feed whose root this path is, else a new one named after its directory. The root is made absolute, links resolved."""
+    """The feed whose root this path is (absolute, links resolved), else a new one named after its directory."""
     root = str(path.resolve())
     known = next((feed for feed in feeds if feed.root == root), None)
     if known:

@@ -7,15 +7,17 @@ that fit each other; a source id that replaces nothing by accident. No message e
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote
 
 from pydantic import ValidationError as PydanticError
 
 from memory_core.chunk.chunk_content import describe_recipe
 from memory_core.errors import ValidationError
-from memory_core.identity import derive_source_id, derive_title, with_suffix
+from memory_core.identity import derive_source_id, derive_title, is_source_id, with_suffix
 from memory_core.models import (
     Attributes,
     ChunkOptions,
@@ -87,7 +89,8 @@ def _check(request: StoreRequest, core: Core) -> _Candidate | Failure:
     try:
         checked = check_request(request.request, defaults=defaults, max_input_tokens=core.embedder.max_input_tokens)
     except ValidationError as error:
-        return Failure(error=error, source_id=request.request.source_id)
+        named = (request.request.source_id or "").strip()
+        return Failure(error=error, source_id=named if is_source_id(named) else None)
     content_hash = hash_text(checked.content)
     explicit = checked.source_id
     derived = derive_source_id(uri=checked.uri, title=checked.title, content_hash=content_hash)
@@ -96,8 +99,7 @@ def _check(request: StoreRequest, core: Core) -> _Candidate | Failure:
         checked=checked,
         content_hash=content_hash,
         source_id=explicit or derived,
-        # An id from a uri names one place, whoever stores it; a title does not.
-        is_derived=explicit is None and not checked.uri,
+        is_derived=explicit is None,
     )
 
 
@@ -125,23 +127,28 @@ def _decide(candidate: _Candidate, states: Mapping[str, DocumentState], core: Co
         base=base,
         plan=Plan.STORE,
         notes=(*candidate.request.notes, *candidate.checked.notes, *notes),
-        body_id=candidate.request.body_id,
+        # A staged text that was normalised on the way is not this content: it must not become its body.
+        body_id=candidate.request.body_id if candidate.checked.content == candidate.request.request.content else None,
     )
     plan, reason = decide_plan(document, fingerprint=core.fingerprint.key)
     return replace(document, plan=plan, reason=reason)
 
 
 def _choose_source_id(candidate: _Candidate, states: Mapping[str, DocumentState]) -> tuple[str, tuple[str, ...]]:
-    """A derived id never replaces other content that another agent or session stored under it."""
+    """A derived id never replaces other content that another agent or session stored under it.
+
+    A uri names one place, whoever stores what is found there; a title does not.
+    """
     taken = states.get(candidate.source_id)
     if not candidate.is_derived or taken is None or taken.content_hash == candidate.content_hash:
         return candidate.source_id, ()
     checked = candidate.checked
-    if (taken.agent, taken.session_id) == (checked.agent, checked.session_id):
+    is_same_place = checked.uri is not None and taken.attributes.uri == checked.uri
+    if is_same_place or (taken.agent, taken.session_id) == (checked.agent, checked.session_id):
         return candidate.source_id, ()
     own = candidate.own_id()
     note = (
-        f"The id {candidate.source_id} belongs to other content of the same title, so this was stored as {own}. "
+        f"The id {candidate.source_id} belongs to other content, so this was stored as {own}. "
         f"To replace the other, store again with sourceId {candidate.source_id}."
     )
     return own, (note,)
@@ -161,9 +168,14 @@ def decide_plan(document: Document, *, fingerprint: str) -> tuple[Plan, str | No
     if base.attributes.title != document.attributes.title:
         return Plan.STORE, None  # the title is part of every chunk's context; no vector is paid
     moved = base.source_id != document.source_id or document.provenance.feed not in {None, base.feed}
-    if moved or base.attributes != document.attributes:
+    if moved or not _are_same(base.attributes, document.attributes):
         return Plan.ATTRIBUTES, None
     return Plan.NOTHING, None
+
+
+def _are_same(stored: Attributes, given: Attributes) -> bool:
+    """Equal as JSON: to Python 1, 1.0 and True are equal, to whoever stored them they are not."""
+    return stored == given and json.dumps(stored.metadata, sort_keys=True) == json.dumps(given.metadata, sort_keys=True)
 
 
 def _why_again(document: Document, base: DocumentState, fingerprint: str) -> str | None:
@@ -200,7 +212,7 @@ def _merge_attributes(candidate: _Candidate, base: DocumentState | None, source_
         values[name], owners[name] = value, owner
     content_type: ContentType = values.get("contentType") or ContentType.MARKDOWN
     if values.get("title") is None or owners.get("title", "derived") == "derived":
-        fallback = (checked.uri or source_id).rstrip("/").rpartition("/")[2] or source_id
+        fallback = _last_name(values.get("uri") or "") or _last_name(source_id) or source_id
         values["title"] = derive_title(checked.content, content_type, fallback=fallback)
         owners["title"] = "derived"
     return Attributes(
@@ -211,6 +223,12 @@ def _merge_attributes(candidate: _Candidate, base: DocumentState | None, source_
         metadata=values.get("metadata", {}),
         owners=owners,
     )
+
+
+def _last_name(path: str) -> str:
+    """The last segment of a uri or an id, as people write it: without percent signs."""
+    plain = unquote(path.rstrip("/").rpartition("/")[2])
+    return " ".join("".join(c if c.isprintable() else " " for c in plain).split())
 
 
 def _stored_values(base: DocumentState) -> dict[str, Any]:

@@ -64,18 +64,14 @@ class IndexFolder:
         """The newest commit; None where there is none that can be used (the reason is logged)."""
         if self.is_current():
             return self._view
+        mark = self._read_mark()
         try:
-            for _ in range(3):  # a compaction may take the files away between two steps: its record is then the newer
-                mark = self._read_mark()
-                try:
-                    return self._read(mark)
-                except CorruptIndexError:
-                    if mark == self._read_mark():
-                        raise
-            raise CorruptIndexError("the record changed three times while it was read")
+            return self._read(mark)
         except CorruptIndexError as error:
+            self._forget()
+            if mark != self._read_mark():  # a compaction took the files away while they were read: its record is newer
+                return self.load()
             _log.warning("search.index_unusable", reason=str(error))
-            self._view, self._log, self._seen = None, None, None
             return None
 
     def prepare_writing(self) -> View:
@@ -89,7 +85,7 @@ class IndexFolder:
                 _log.warning("search.index_unusable", reason=str(error))
         return self._start_over()
 
-    def write(self) -> FolderWriter:
+    def open_writer(self) -> FolderWriter:
         """Under the lock, after `prepare_writing`: take in documents."""
         return FolderWriter(self.folder, self._need_view(), self._terms, self.publish)
 
@@ -108,6 +104,9 @@ class IndexFolder:
         files.write_record(self.folder, record)
         self._read(self._read_mark())
         return self._need_view()
+
+    def _forget(self) -> None:
+        self._view, self._log, self._seen = None, None, None
 
     def _need_view(self) -> View:
         if self._view is None:
@@ -171,7 +170,7 @@ class IndexFolder:
     def _start_over(self) -> View:
         taken = [int(path.stem.rpartition("-")[2]) for path in self.folder.glob("*-*") if path.stem[-1].isdigit()]
         generation = max(taken, default=0) + 1
-        self._view, self._log = None, None
+        self._forget()
         files.vectors_path(self.folder, generation).touch()
         files.journal_path(self.folder, generation).touch()
         TextIndex(files.text_path(self.folder, generation), create=True)

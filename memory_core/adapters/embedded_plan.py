@@ -46,9 +46,9 @@ class UpdatePlan:
         return len(self.refresh) + len(self.remove)
 
 
-def feed_start(record: Record, anchors: Sequence[KnownDocument], *, complete: bool) -> datetime | None:
+def feed_start(record: Record, anchors: Sequence[KnownDocument]) -> datetime | None:
     """From when on the feed is to be read; None for everything."""
-    if not complete or not record.read_at_ms:
+    if not record.complete:
         return None
     overlap_ms = int(OVERLAP.total_seconds() * 1000)
     return from_ms(min([record.read_at_ms - overlap_ms, *(anchor.stamp_ms for anchor in anchors)]))

@@ -107,24 +107,67 @@ def rank_nearest(
     mask = rows.alive & (rows.spaces == space)
     if allowed is not None:
         mask &= allowed[rows.documents]
-    places = np.flatnonzero(mask)
-    if not places.size:
-        return []
     query = normalise(vector[np.newaxis, :])[0]
-    picked = places.size < rows.vectors.shape[0] * _SCAN_ALL_SHARE
-    cosines: Vector = rows.vectors[places] @ query if picked else (rows.vectors @ query)[places]
-    scores = np.round(cosines, _SCORE_DIGITS)
-    if scores.size > limit:
-        best = np.flatnonzero(scores >= np.partition(scores, scores.size - limit)[scores.size - limit])
-        places, scores = places[best], scores[best]
-    hits = [rows.hit(int(place), float(score)) for place, score in zip(places, scores, strict=True)]
+    places = np.flatnonzero(mask)
+    if places.size < mask.size * _SCAN_ALL_SHARE:
+        cosines: Vector = rows.vectors[places] @ query
+    else:
+        cosines = (rows.vectors @ query)[places]
+    best = _find_best(np.round(cosines, _SCORE_DIGITS), min(limit, places.size))
+    hits = [rows.hit(int(places[one]), score) for one, score in best]
     return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))[:limit]
+
+
+def _find_best(scores: Vector, count: int) -> list[tuple[int, float]]:
+    """The places of the `count` best scores, and of all that equal the last of them."""
+    if not count:
+        return []
+    least = np.partition(scores, scores.size - count)[scores.size - count]
+    return [(int(place), float(scores[place])) for place in np.flatnonzero(scores >= least)]
 
 
 def normalise(vectors: Vector) -> Vector:
     """Rows of length 1, so that a product is a cosine; a zero row stays zero."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return np.divide(vectors, lengths, out=np.zeros_like(vectors, dtype=np.float32), where=lengths > 0)
+
+
+@dataclass(slots=True)
+class _Growth:
+    serials: list[int] = field(default_factory=list[int])
+    documents: list[int] = field(default_factory=list[int])
+    spaces: list[int] = field(default_factory=list[int])
+
+    def add(self, entry: JournalEntry, document_code: int, space_codes: dict[str, int]) -> None:
+        count = len(entry.chunk_ids)
+        self.serials += range(entry.serial, entry.serial + count)
+        self.documents += [document_code] * count
+        self.spaces += [space_codes.setdefault(space, len(space_codes)) for space in entry.fingerprints]
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrays:
+    serials: NDArray[np.int64]
+    documents: NDArray[np.int32]
+    spaces: NDArray[np.int32]
+    alive: NDArray[np.bool_]
+
+    @classmethod
+    def empty(cls) -> _Arrays:
+        none = np.empty(0, dtype=np.int32)
+        return cls(np.empty(0, dtype=np.int64), none, none, np.empty(0, dtype=np.bool_))
+
+    def grow(self, added: _Growth, dead: Sequence[tuple[int, int]]) -> _Arrays:
+        """New arrays: snapshots that searches still hold are left as they are."""
+        alive = np.concatenate([self.alive, np.ones(len(added.serials), dtype=np.bool_)])
+        for start, end in dead:
+            alive[start:end] = False
+        return _Arrays(
+            np.concatenate([self.serials, np.asarray(added.serials, dtype=np.int64)]),
+            np.concatenate([self.documents, np.asarray(added.documents, dtype=np.int32)]),
+            np.concatenate([self.spaces, np.asarray(added.spaces, dtype=np.int32)]),
+            alive,
+        )
 
 
 @dataclass(slots=True)
@@ -140,7 +183,7 @@ class RowLog:
     _document_ids: list[str] = field(default_factory=list[str])
     _document_codes: dict[str, int] = field(default_factory=dict[str, int])
     _space_codes: dict[str, int] = field(default_factory=dict[str, int])
-    _arrays: _Arrays = field(default_factory=lambda: _Arrays.empty()  # noqa: PLW0108 - the class is defined below)
+    _arrays: _Arrays = field(default_factory=_Arrays.empty)
 
     def catch_up(self, record: Record) -> RowSnapshot:
         """Read on to the record's end.
@@ -225,44 +268,6 @@ class RowLog:
         names = {anchor.document_id for anchor in self.anchors} | {entry.document_id for entry in entries}
         stamped = [known for name in names if (known := self.known.get(name)) and known.stamp_ms > 0]
         self.anchors = tuple(heapq.nlargest(ANCHORS, stamped, key=lambda known: (known.stamp_ms, known.document_id)))
-
-
-@dataclass(slots=True)
-class _Growth:
-    serials: list[int] = field(default_factory=list[int])
-    documents: list[int] = field(default_factory=list[int])
-    spaces: list[int] = field(default_factory=list[int])
-
-    def add(self, entry: JournalEntry, document_code: int, space_codes: dict[str, int]) -> None:
-        count = len(entry.chunk_ids)
-        self.serials += range(entry.serial, entry.serial + count)
-        self.documents += [document_code] * count
-        self.spaces += [space_codes.setdefault(space, len(space_codes)) for space in entry.fingerprints]
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrays:
-    serials: NDArray[np.int64]
-    documents: NDArray[np.int32]
-    spaces: NDArray[np.int32]
-    alive: NDArray[np.bool_]
-
-    @classmethod
-    def empty(cls) -> _Arrays:
-        none = np.empty(0, dtype=np.int32)
-        return cls(np.empty(0, dtype=np.int64), none, none, np.empty(0, dtype=np.bool_))
-
-    def grow(self, added: _Growth, dead: Sequence[tuple[int, int]]) -> _Arrays:
-        """New arrays: snapshots that searches still hold are left as they are."""
-        alive = np.concatenate([self.alive, np.ones(len(added.serials), dtype=np.bool_)])
-        for start, end in dead:
-            alive[start:end] = False
-        return _Arrays(
-            np.concatenate([self.serials, np.asarray(added.serials, dtype=np.int64)]),
-            np.concatenate([self.documents, np.asarray(added.documents, dtype=np.int32)]),
-            np.concatenate([self.spaces, np.asarray(added.spaces, dtype=np.int32)]),
-            alive,
-        )
 
 
 def _parse(data: bytes) -> list[JournalEntry]:

@@ -10,45 +10,22 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, ParamSpec, TypeVar
-
-import filelock
-import numpy as np
-import structlog
-from numpy.typing import NDArray
 
 from memory_core.adapters.embedded_folder import IndexFolder
-from memory_core.adapters.embedded_plan import (
-    Feed,
-    UpdatePlan,
-    feed_start,
-    is_worth_a_record,
-    needs_comparison,
-    plan_update,
-    to_ms,
-)
 from memory_core.adapters.embedded_record import Shape
+from memory_core.adapters.embedded_refresh import Refresher, in_thread
 from memory_core.adapters.embedded_rows import rank_nearest
-from memory_core.adapters.embedded_writer import DocumentRows, FolderWriter, View
+from memory_core.adapters.embedded_writer import View
 from memory_core.adapters.text_terms import TextTerms
-from memory_core.errors import IndexUnavailableError, SearchError
-from memory_core.models import ChunkRow, LegHit, SearchFilters, Vector
+from memory_core.errors import SearchError
+from memory_core.models import LegHit, SearchFilters, Vector
 from memory_core.ports import MemoryStore
 
-_log = structlog.get_logger(__name__)
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result")
-
-WAIT_FOR_OTHERS_SECONDS: Final = 2.0
-_POLL_SECONDS = 0.01
-_DOCUMENTS_A_READ = 50
-_ROWS_A_COMMIT = 8_192
+_WAIT_SECONDS = 0.002
 _SPARE_TEXT_HITS = 64  # room for rows that were replaced, and for equal scores at the end
+_MORE_TEXT_HITS = 4  # times as many, where rows that may not answer took the places
 _DOCUMENTS_IN_A_TERM_SET = 2_000  # more are cheaper to sort out from the hits
 _UNSAFE_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -62,12 +39,12 @@ class EmbeddedSearchIndex:
         self._store = store
         self._dimensions = dimensions
         self._terms = TextTerms(language)
-        self._folder: IndexFolder | None = None
+        self._refresher: Refresher | None = None
+        self._lineage: str | None = None
         self._mutex = threading.Lock()  # one refresh at a time in this process
         self._started = 0
         self._finished = 0
         self._latest: View | None = None
-        self._behind = 0
 
     @property
     def engine(self) -> str:
@@ -77,7 +54,7 @@ class EmbeddedSearchIndex:
     @property
     def documents_behind(self) -> int:
         """How many documents the last answer did not see yet, because another process was taking them in."""
-        return self._behind
+        return self._refresher.documents_behind if self._refresher else 0
 
     async def vector_leg(
         self, vector: Vector, *, fingerprint: str, filters: SearchFilters, limit: int
@@ -92,7 +69,7 @@ class EmbeddedSearchIndex:
         if view is None:
             return ()
         allowed = await self._find_allowed(filters)
-        return await _in_thread(_search_vectors, view, vector, fingerprint, allowed, limit)
+        return await in_thread(_search_vectors, view, vector, fingerprint, allowed, limit)
 
     async def text_leg(self, query: str, *, filters: SearchFilters, limit: int) -> Sequence[LegHit]:
         """See SearchIndex."""
@@ -100,12 +77,12 @@ class EmbeddedSearchIndex:
         if view is None:
             return ()
         allowed = await self._find_allowed(filters)
-        return await _in_thread(_search_text, view, self._terms.query_terms(query), allowed, limit)
+        return await in_thread(_search_text, view, self._terms.query_terms(query), allowed, limit)
 
     async def close(self) -> None:
         """See SearchIndex."""
         with self._mutex:
-            self._folder = None
+            self._refresher = None
             self._latest = None
 
     async def _find_allowed(self, filters: SearchFilters) -> frozenset[str] | None:
@@ -120,7 +97,7 @@ class EmbeddedSearchIndex:
         await asyncio.sleep(0)  # whoever calls in the same turn gets its ticket before a refresh begins
         while self._finished <= ticket:
             if not self._mutex.acquire(blocking=False):
-                await asyncio.sleep(_POLL_SECONDS / 5)
+                await asyncio.sleep(_WAIT_SECONDS)
                 continue
             try:
                 if self._finished <= ticket:
@@ -130,3 +107,39 @@ class EmbeddedSearchIndex:
             finally:
                 self._mutex.release()
         return self._latest
+
+    async def _bring_up_to_date(self) -> View | None:
+        space = await self._store.read_active_space()
+        if space is None:
+            return None
+        if self._refresher is None or self._lineage != space.lineage:
+            shape = Shape(lineage=space.lineage, dimensions=self._dimensions, language=self._terms.language)
+            name = _UNSAFE_IN_A_NAME.sub("_", space.lineage)
+            self._refresher = Refresher(IndexFolder(self._directory / name, shape, self._terms), self._store)
+            self._lineage = space.lineage
+        return await self._refresher.bring_up_to_date()
+
+
+def _search_vectors(
+    view: View, vector: Vector, fingerprint: str, allowed: frozenset[str] | None, limit: int
+) -> list[LegHit]:
+    mask = None if allowed is None else view.rows.mask_documents(allowed)
+    return rank_nearest(view.rows, vector, fingerprint=fingerprint, allowed=mask, limit=limit)
+
+
+def _search_text(view: View, terms: Sequence[str], allowed: frozenset[str] | None, limit: int) -> list[LegHit]:
+    """Ask for more until `limit` living, allowed rows are found or there are no more."""
+    within = sorted(allowed) if allowed is not None and len(allowed) <= _DOCUMENTS_IN_A_TERM_SET else None
+    mask = None if allowed is None else view.rows.mask_documents(allowed)
+    asked = limit + _SPARE_TEXT_HITS
+    while True:
+        found = view.text.search(view.searcher, terms, document_ids=within, limit=asked)
+        rows = view.rows.find_rows([serial for _, serial in found])
+        hits = [
+            view.rows.hit(int(row), score)
+            for (score, _), row in zip(found, rows, strict=True)
+            if row >= 0 and (mask is None or mask[view.rows.documents[row]])
+        ]
+        if len(hits) >= limit or len(found) < asked:
+            return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))[:limit]
+        asked *= _MORE_TEXT_HITS

@@ -1,4 +1,4 @@
-"""How documents get into the files of an embedded index. In: their rows. Out: files, then a record. Needs the lock held.
+"""How documents get into the files of an embedded index. In: their rows. Out: files, then a record. Under the lock.
 
 Until `commit` nothing of it counts: the record says how much of each file does.
 """
@@ -9,8 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final
 
 import numpy as np
 import tantivy
@@ -53,18 +52,13 @@ class FolderWriter:
     """Takes documents in; `publish` replaces the record and returns the new view."""
 
     def __init__(self, folder: Path, view: View, terms: TextTerms, publish: Callable[[Record], View]) -> None:
-        self._folder = folder
-        self._text = view.text
         self._terms = terms
         self._publish = publish
         self._record = view.rows.record
+        self._writer = view.text.open_writer()
+        self._vectors = vectors_path(folder, self._record.generation).open("ab")
+        self._journal = journal_path(folder, self._record.generation).open("ab")
         self.pending_rows = 0
-
-    def __enter__(self) -> Self:
-        self._vectors = vectors_path(self._folder, self._record.generation).open("ab")
-        self._journal = journal_path(self._folder, self._record.generation).open("ab")
-        self._writer = self._text.open_writer()
-        return self
 
     def take_in(self, document: DocumentRows) -> None:
         """Put a document's rows in the place of those that the index has of it."""
@@ -101,21 +95,18 @@ class FolderWriter:
         """Make everything so far count."""
         sync_file(self._vectors)
         sync_file(self._journal)
-        self._record = replace(
-            self._record, journal_bytes=self._journal.tell(), text_commit=self._writer.commit()
-        )
+        self._record = replace(self._record, journal_bytes=self._journal.tell(), text_commit=self._writer.commit())
         self.pending_rows = 0
         return self._publish(self._record)
 
     def _write_entry(self, entry: JournalEntry) -> None:
         self._journal.write(entry.to_line())
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self, *, undo: bool) -> None:
+        """Let go of the files; with `undo` the text index drops what was not committed."""
         self._vectors.close()
         self._journal.close()
-        self._writer.close(undo=error is not None)
+        self._writer.close(undo=undo)
 
 
 def is_wasteful(rows: RowSnapshot) -> bool:
@@ -130,7 +121,9 @@ def compact(folder: Path, rows: RowSnapshot, known: Mapping[str, KnownDocument],
     Serials stay, so the text index is not touched.
     """
     generation = record.generation + 1
-    living = sorted((one for one in known.values() if one.count and one.revision is not None), key=lambda one: one.start)
+    living = sorted(
+        (one for one in known.values() if one.count and one.revision is not None), key=lambda one: one.start
+    )
     names = {code: name for name, code in rows.space_codes.items()}
     with journal_path(folder, generation).open("wb") as journal:
         for one in living:

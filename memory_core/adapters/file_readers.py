@@ -15,55 +15,24 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 from pathspec import GitIgnoreSpec
 from pathspec.patterns.gitignore import GitIgnorePatternError
 
 from memory_core.adapters.file_types import content_type_of, explain_not_text, is_always_ignored
-from memory_core.adapters.text_decoding import Quarantine, decode_text
+from memory_core.adapters.text_decoding import decode_text
 from memory_core.errors import SyncError
-from memory_core.sync import DirectoryScan, ScannedFile
+from memory_core.files import Blank, Changed, DirectoryScan, FileReading, FileText, Quarantine, ScannedFile
 
 _IGNORE_FILE = ".gitignore"
 _READ_ATTEMPTS = 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileText:
-    """What a file says: `text` without byte order mark and U+0000, line ends as they were. `notes` are sentences.
-
-    `size` in bytes and `mtime_ns` are those of the moment of reading: they belong in the manifest.
-    """
-
-    text: str
-    encoding: str
-    notes: tuple[str, ...]
-    size: int
-    mtime_ns: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blank:
-    """A file without a single character that is not blank: nothing to remember."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
-    """A file that somebody was writing, or took away, while it was read: the next run reads it."""
-
-    reason: str
-
-
-FileReading: TypeAlias = FileText | Quarantine | Blank | Changed
+_LARGEST_INT64 = 2**63 - 1
 
 
 def scan_directory(root: Path, *, include: Sequence[str], exclude: Sequence[str]) -> DirectoryScan:
-    """List what is below a root, by path. `include` and `exclude` are gitignore-style globs; no include means all.
+    r"""List what is below a root, by path. `include` and `exclude` are gitignore-style globs; no include means all.
 
-    Names are NFC in `path` and as the system has them in `absolute`; bytes that are not UTF-8 show as \\xNN in `path`.
+    Names are NFC in `path` and as the system has them in `absolute`; bytes that are not UTF-8 show as \xNN in `path`.
 
     Raises:
         SyncError: the root is missing, is not a directory or cannot be listed, or a glob is not valid.
@@ -104,6 +73,10 @@ def _check_root(root: Path) -> None:
         found = root.stat()
     except FileNotFoundError:
         raise SyncError(f"The directory {root} does not exist. Check the path, or mount it; nothing changed.") from None
+    except ValueError as error:  # a NUL in the name
+        raise SyncError(
+            "The directory's name is not a legal path. Check the path; nothing changed.", cause=error
+        ) from None
     except OSError as error:
         raise SyncError(
             f"The directory {root} cannot be reached ({_say(error)}). Check its rights; nothing changed.", cause=error
@@ -207,7 +180,7 @@ class _Walk:
             path=path,
             absolute=Path(entry.path),
             size=found.st_size,
-            mtime_ns=found.st_mtime_ns,
+            mtime_ns=_time_of(found),
             content_type=content_type_of(entry.name),
             skip_reason=reason or explain_not_text(entry.name),
         )
@@ -230,9 +203,7 @@ class _Walk:
 
 
 def _add_rules(folder: _Folder, entries: Sequence[os.DirEntry[str]]) -> _Folder:
-    """Put the folder's own ignore file in front. One that cannot be read makes the folder unreadable: what it hides must
-    not be taken in.
-    """
+    """Put the folder's own ignore file in front; an OSError makes the folder unreadable: what it hides stays out."""
     own = next((entry for entry in entries if entry.name == _IGNORE_FILE and entry.is_file()), None)
     if own is None:
         return folder
@@ -305,7 +276,7 @@ def _read_once(path: Path, *, max_bytes: int) -> FileReading | None:
         encoding=decoded.encoding,
         notes=decoded.notes,
         size=after.st_size,
-        mtime_ns=after.st_mtime_ns,
+        mtime_ns=_time_of(after),
     )
 
 
@@ -317,6 +288,11 @@ def _same(one: os.stat_result, other: os.stat_result) -> bool:
         other.st_size,
         other.st_mtime_ns,
     )
+
+
+def _time_of(found: os.stat_result) -> int:
+    """Nanoseconds that fit the 64 bits of the manifest: file systems hold dates behind 2262 too."""
+    return max(-_LARGEST_INT64, min(found.st_mtime_ns, _LARGEST_INT64))
 
 
 def _say(error: OSError) -> str:

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from memory_core.models import ContentType
 
 # Version control, and trees that a package manager or interpreter can make again. At any depth, as file or directory.
-ALWAYS_IGNORED_NAMES = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".DS_Store", "Thumbs.db"})
+ALWAYS_IGNORED_NAMES = frozenset(
+    {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".DS_Store", "Thumbs.db"}
+)
 # What editors leave beside a file while it is open: half-written copies of text that is in the scan anyway.
 _EDITOR_PREFIXES = (".#", "~$", ".~lock.", "._")
 _EDITOR_SUFFIXES = ("~", ".swp", ".swo", ".swx", ".crdownload", ".part")
@@ -22,10 +24,10 @@ _TYPES: Mapping[ContentType, str] = {
     ContentType.RST: "rst rest",
     ContentType.CSV: "csv tsv",
     ContentType.CODE: (
-        "asm awk bash bat bicep c cc cjs clj cljs cmake cmd coffee cpp cs css cxx d dart el elm erl ex exs f90 fish fs go "
-        "gradle graphql groovy h hcl hh hpp hrl hs hxx ini ipynb java jl js jsx kt kts less lisp lua m mjs mk ml mli mm "
-        "mts nim nix pas php pl pm proto ps1 py pyi pyw pyx r rb rego rkt rs sass scala scm scss sh sol sql svelte swift "
-        "tcl tf tfvars toml ts tsx v vb vhd vim vue xml xsd xsl xslt yaml yml zig zsh cfg conf properties"
+        "asm awk bash bat bicep c cc cjs clj cljs cmake cmd coffee cpp cs css cxx d dart el elm erl ex exs f90 fish fs "
+        "go gradle graphql groovy h hcl hh hpp hrl hs hxx ini ipynb java jl js jsx kt kts less lisp lua m mjs mk ml "
+        "mli mm mts nim nix pas php pl pm proto ps1 py pyi pyw pyx r rb rego rkt rs sass scala scm scss sh sol sql "
+        "svelte swift tcl tf tfvars toml ts tsx v vb vhd vim vue xml xsd xsl xslt yaml yml zig zsh cfg conf properties"
     ),
 }
 _TYPE_OF_EXTENSION = {extension: kind for kind, listed in _TYPES.items() for extension in listed.split()}
@@ -39,7 +41,7 @@ _NOT_TEXT: Mapping[str, str] = {
         "png jpg jpeg jpe gif webp bmp tif tiff ico icns heic heif avif jxl svg svgz psd ai eps xcf cr2 nef dng"
     ),
     "archive": (
-        "zip tar gz tgz bz2 tbz2 xz txz zst lz4 lzma 7z rar jar war ear whl egg deb rpm apk dmg iso cab cpio br crate nupkg"
+        "zip tar gz tgz bz2 tbz2 xz txz zst lz4 lzma 7z rar jar war ear whl egg deb rpm apk dmg iso cab cpio br crate"
     ),
     "sound": "mp3 wav flac ogg oga opus m4a aac wma aiff aif mid midi",
     "video": "mp4 m4v mov avi mkv webm wmv flv mpg mpeg ogv 3gp",
@@ -50,7 +52,7 @@ _NOT_TEXT: Mapping[str, str] = {
     "program or library": "exe dll so dylib a lib o obj ko msi class pyc pyo pyd wasm elc beam bin nexe",
     "database": "db sqlite sqlite3 db3 mdb accdb wt ldb dbf",
     "data file": (
-        "parquet feather arrow orc avro npy npz h5 hdf5 nc mat pkl pickle joblib pt pth onnx safetensors gguf tflite pb "
+        "parquet feather arrow orc avro npy npz h5 hdf5 nc mat pkl pickle joblib pt pth onnx safetensors gguf tflite "
         "rds rdata sav dta"
     ),
     "key store": "p12 pfx jks keystore kdbx gpg pgp der",

@@ -232,6 +232,7 @@ def _load_model(files: ModelFiles) -> _Model:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1  # parallel sums would differ in their last bit
     options.inter_op_num_threads = 1
+    options.enable_mem_pattern = False  # a plan for every length that occurs: 40 MB for nothing
     options.log_severity_level = _LOG_ERRORS_ONLY
     session = runtime.InferenceSession(str(files.model), options, providers=["CPUExecutionProvider"])
     tokenizer = Tokenizer.from_file(str(files.tokenizer))

@@ -1,4 +1,4 @@
-"""This process as the holder of leases, and whether another holder on this machine still lives. It reads, never writes."""
+"""This process as a holder of leases, and whether another holder on this machine still lives. It writes nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def name_this_process() -> Holder:
 
 
 def is_alive(holder: Holder) -> bool:
-    """False only where it is certain: the holder was on this machine, and its process is gone. Else its lease decides."""
+    """False only where it is certain: the holder was on this machine and is gone. Else its lease decides."""
     if holder.host != _name_host():
         return True
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from pathlib import PurePath
 from typing import Any
 
@@ -12,6 +11,7 @@ from pymongo.errors import DuplicateKeyError
 
 from memory_core.adapters.mongo_connection import MongoConnection, Row
 from memory_core.adapters.mongo_indexes import FEED_FILES, FEEDS
+from memory_core.adapters.mongo_leases import lease_row, read_holder
 from memory_core.errors import NotFoundError, ValidationError
 from memory_core.models import Holder
 from memory_core.ports import Feed, FileState, ManifestEntry
@@ -58,12 +58,12 @@ class MongoFeedStore:
             ],
         }
         feeds = self._connection.collection(FEEDS)
-        if feeds.update_one(free, [{"$set": {"lease": _lease(holder, seconds)}}]).matched_count:
+        if feeds.update_one(free, [{"$set": {"lease": lease_row(holder, seconds)}}]).matched_count:
             return None
         row = feeds.find_one({"_id": feed}, {"lease": 1})
         if row is None:
             raise NotFoundError("That feed does not exist. `memory ingest PATH` creates one.")
-        return _read_holder(row["lease"]) if "lease" in row else self._acquire_lease(feed, holder, seconds)
+        return read_holder(row["lease"]) if "lease" in row else self._acquire_lease(feed, holder, seconds)
 
     async def steal_lease(self, feed: str, holder: Holder, dead: Holder, *, seconds: float) -> bool:
         """See FeedStore."""
@@ -71,7 +71,7 @@ class MongoFeedStore:
 
     def _steal_lease(self, feed: str, holder: Holder, dead: Holder, seconds: float) -> bool:
         result = self._connection.collection(FEEDS).update_one(
-            {"_id": feed, "lease.token": dead.token}, [{"$set": {"lease": _lease(holder, seconds)}}]
+            {"_id": feed, "lease.token": dead.token}, [{"$set": {"lease": lease_row(holder, seconds)}}]
         )
         return result.matched_count == 1
 
@@ -128,21 +128,6 @@ def refuse_overlap(feed: Feed, other: Feed) -> None:
             f"The feed {feed.name!r} ({feed.root}) and the feed {other.name!r} ({other.root}) overlap: a file would "
             "be stored twice. Sync the outer directory alone, or choose directories apart."
         )
-
-
-def _lease(holder: Holder, seconds: float) -> Row:
-    """The lease ends by the server's clock, so that the clocks of clients do not matter."""
-    return {
-        "token": holder.token,
-        "host": holder.host,
-        "pid": holder.pid,
-        "started": holder.started,
-        "until": {"$add": ["$$NOW", int(timedelta(seconds=seconds).total_seconds() * 1000)]},
-    }
-
-
-def _read_holder(row: Mapping[str, Any]) -> Holder:
-    return Holder(host=row["host"], pid=row["pid"], started=row["started"], token=row["token"])
 
 
 def _read_feed(row: Mapping[str, Any]) -> Feed:

@@ -57,7 +57,7 @@ def make_ready(local: LocalMongo, *, databases: frozenset[str], timeout_seconds:
     try:
         with _client(local) as guest:
             if not guest.admin.command("hello").get("setName"):
-                _configure_set(local, guest)
+                _configure_set(local, guest, deadline=deadline)
             while not guest.admin.command("hello").get("isWritablePrimary"):
                 if time.monotonic() > deadline:
                     raise ServiceError(
@@ -109,22 +109,27 @@ def _knows_root(local: LocalMongo) -> bool:
     return True
 
 
-def _configure_set(local: LocalMongo, guest: MongoClient[Row]) -> None:
-    """Initiate a new set; a set that exists has another port written down and is moved to this one."""
-    wanted: Row = {"_id": REPLICA_SET, "members": [{"_id": 0, "host": local.member}]}
+def _configure_set(local: LocalMongo, guest: MongoClient[Row], *, deadline: float) -> None:
+    """Initiate a new set; one that exists (its root user does) has another port written down and is moved to this."""
+    members = [{"_id": 0, "host": local.member}]
     if not _knows_root(local):
-        guest.admin.command({"replSetInitiate": wanted})
+        guest.admin.command({"replSetInitiate": {"_id": REPLICA_SET, "members": members}})
         return
     with _client(local, password=local.root_password) as root:
-        try:
-            present: Row = root.admin.command("replSetGetConfig")["config"]
-        except vendor.OperationFailure as error:
-            if error.code != _NOT_YET_INITIALIZED:
-                raise
-            root.admin.command({"replSetInitiate": wanted})
-            return
-        moved = present | {"version": int(present["version"]) + 1, "members": wanted["members"]}
+        present = _read_config(root, deadline=deadline)
+        moved = present | {"version": int(present["version"]) + 1, "members": members}
         root.admin.command({"replSetReconfig": moved, "force": True})
+
+
+def _read_config(root: MongoClient[Row], *, deadline: float) -> Row:
+    """The set's configuration. It is not there while the server looks for itself at the old port, up to 30 s."""
+    while True:
+        try:
+            return root.admin.command("replSetGetConfig")["config"]
+        except vendor.OperationFailure as error:
+            if error.code != _NOT_YET_INITIALIZED or time.monotonic() > deadline:
+                raise
+        time.sleep(_POLL_SECONDS)
 
 
 def _create_root(local: LocalMongo, guest: MongoClient[Row]) -> None:

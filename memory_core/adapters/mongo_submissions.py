@@ -7,7 +7,7 @@ exists only while the submission is open, so that a finished one never answers f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from bson import ObjectId
@@ -18,8 +18,9 @@ from pymongo.errors import DuplicateKeyError
 from memory_core.adapters import mongo_rows as rows
 from memory_core.adapters.mongo_connection import MongoConnection, Row
 from memory_core.adapters.mongo_indexes import CONTENTS, DOCUMENTS, SUBMISSIONS, TRASH
+from memory_core.adapters.mongo_leases import lease_row, read_holder
 from memory_core.models import Holder, Outcome, Provenance, StoreContentRequest, StoreRequest
-from memory_core.ports import Submission, SubmissionState
+from memory_core.ports import OpenSubmission, Submission, SubmissionState
 
 MAX_ATTEMPTS = 3
 _OPEN = [SubmissionState.STAGED.value, SubmissionState.RUNNING.value]
@@ -61,17 +62,21 @@ class MongoSubmissionStore:
             return self._stage(request, key, now)
         return self._load([row])[0]
 
-    async def claim(self, ids: Sequence[str], *, holder: Holder, seconds: float) -> Sequence[Submission]:
+    async def claim(
+        self, ids: Sequence[str], *, holder: Holder, seconds: float, dead_tokens: Sequence[str] = ()
+    ) -> Sequence[Submission]:
         """See SubmissionStore."""
-        return await self._connection.run(self._claim, ids, holder, seconds)
+        return await self._connection.run(self._claim, ids, holder, seconds, dead_tokens)
 
-    def _claim(self, ids: Sequence[str], holder: Holder, seconds: float) -> list[Submission]:
+    def _claim(
+        self, ids: Sequence[str], holder: Holder, seconds: float, dead_tokens: Sequence[str]
+    ) -> list[Submission]:
         submissions = self._connection.collection(SUBMISSIONS)
         wanted = {"_id": {"$in": _object_ids(ids)}, "state": {"$in": _OPEN}}
         free = {
             "$or": [
                 {"lease": {"$exists": False}},
-                {"lease.token": holder.token},
+                {"lease.token": {"$in": [holder.token, *dead_tokens]}},
                 {"$expr": {"$lt": ["$lease.until", "$$NOW"]}},
             ]
         }
@@ -79,19 +84,12 @@ class MongoSubmissionStore:
         submissions.update_many(
             exhausted, {"$set": {"state": SubmissionState.PARKED.value}, "$unset": {"openKey": "", "lease": ""}}
         )
-        lease = {
-            "token": holder.token,
-            "host": holder.host,
-            "pid": holder.pid,
-            "started": holder.started,
-            "until": {"$add": ["$$NOW", int(timedelta(seconds=seconds).total_seconds() * 1000)]},
-        }
         submissions.update_many(
             {**wanted, **free},
             [
                 {
                     "$set": {
-                        "lease": lease,
+                        "lease": lease_row(holder, seconds),
                         "state": SubmissionState.RUNNING.value,
                         "attempts": {"$add": ["$attempts", 1]},
                     }
@@ -100,18 +98,28 @@ class MongoSubmissionStore:
         )
         return self._load(list(submissions.find({**wanted, "lease.token": holder.token})))
 
-    async def find_abandoned(self, *, limit: int) -> Sequence[Submission]:
+    async def renew(self, ids: Sequence[str], *, holder: Holder, seconds: float) -> None:
         """See SubmissionStore."""
-        return await self._connection.run(self._find_abandoned, limit)
+        await self._connection.run(self._renew, ids, holder, seconds)
 
-    def _find_abandoned(self, limit: int) -> list[Submission]:
-        found = self._connection.collection(SUBMISSIONS).find(
-            {
-                "state": {"$in": _OPEN},
-                "$or": [{"lease": {"$exists": False}}, {"$expr": {"$lt": ["$lease.until", "$$NOW"]}}],
-            }
+    def _renew(self, ids: Sequence[str], holder: Holder, seconds: float) -> None:
+        self._connection.collection(SUBMISSIONS).update_many(
+            {"_id": {"$in": _object_ids(ids)}, "lease.token": holder.token},
+            [{"$set": {"lease": lease_row(holder, seconds)}}],
         )
-        return self._load(list(found.sort("stagedAt", 1).limit(limit)))
+
+    async def find_open(self, *, limit: int) -> Sequence[OpenSubmission]:
+        """See SubmissionStore."""
+        return await self._connection.run(self._find_open, limit)
+
+    def _find_open(self, limit: int) -> list[OpenSubmission]:
+        found = self._connection.collection(SUBMISSIONS).find({"state": {"$in": _OPEN}}, {"lease": 1})
+        return [
+            OpenSubmission(
+                submission_id=str(row["_id"]), holder=read_holder(row["lease"]) if "lease" in row else None
+            )
+            for row in found.sort("stagedAt", 1).limit(limit)
+        ]
 
     async def finish(self, outcomes: Mapping[str, Mapping[str, object]], *, now: datetime) -> None:
         """See SubmissionStore."""

@@ -15,7 +15,7 @@ import threading
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 import regex
 import Stemmer
@@ -51,7 +51,7 @@ class TextTerms:
     def __init__(self, language: str) -> None:
         """Raises ConfigError for a language without a stemmer; the message lists those that have one."""
         self.language: Final = language.strip().lower()
-        known: list[str] = Stemmer.algorithms()
+        known = cast("list[str]", Stemmer.algorithms())
         if self.language not in known:
             raise ConfigError(f"SEARCH_LANGUAGE: no stemmer has this name; use one of {', '.join(sorted(known))}.")
         self._stemmer = Stemmer.Stemmer(self.language, 0)  # our own cache is in front of it
@@ -113,8 +113,7 @@ class TextTerms:
         return [whole, *(part for part in parts if part != whole and (len(part) > 1 or part.isdigit()))]
 
     def _stem(self, word: str) -> str:
-        stem: str = self._stemmer.stemWord(word)
-        return stem
+        return cast("str", self._stemmer.stemWord(word))
 
 
 def fold(word: str) -> str:

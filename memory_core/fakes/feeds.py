@@ -40,7 +40,7 @@ class FakeFeedStore:
             if feed not in self._database.feeds:
                 raise NotFoundError("That feed does not exist. `memory ingest PATH` creates one.")
             lease = self._database.feed_leases.get(feed)
-            if lease and lease.holder != holder and lease.until >= self._clock():
+            if lease and lease.holder.token != holder.token and lease.until >= self._clock():
                 return lease.holder
             self._take_lease(feed, holder, seconds=seconds)
             return None
@@ -50,7 +50,7 @@ class FakeFeedStore:
         await take_turns()
         with self._database.lock:
             lease = self._database.feed_leases.get(feed)
-            if lease is None or lease.holder != dead:
+            if lease is None or lease.holder.token != dead.token:
                 return False
             self._take_lease(feed, holder, seconds=seconds)
             return True
@@ -64,7 +64,7 @@ class FakeFeedStore:
         await take_turns()
         with self._database.lock:
             lease = self._database.feed_leases.get(feed)
-            if lease and lease.holder == holder:
+            if lease and lease.holder.token == holder.token:
                 del self._database.feed_leases[feed]
 
     async def read_manifest(self, feed: str) -> Sequence[ManifestEntry]:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from memory_core.fakes.database import BodyRecord, FakeDatabase, LeaseRecord, SubmissionRecord, take_turns
 from memory_core.models import Holder, Outcome, StoreRequest
-from memory_core.ports import Clock, Submission, SubmissionState
+from memory_core.ports import Clock, OpenSubmission, Submission, SubmissionState
 
 MAX_CRASHED_ATTEMPTS = 3
 
@@ -65,22 +65,21 @@ class FakeSubmissionStore:
         request = bare.request.request.model_copy(update={"content": body.text if body else ""})
         return replace(bare, request=replace(bare.request, request=request))
 
-    async def claim(self, ids: Sequence[str], *, holder: Holder, seconds: float) -> Sequence[Submission]:
-        """Take what is free, lapsed or already the holder's own; what crashed its run three times is parked instead."""
+    async def claim(
+        self, ids: Sequence[str], *, holder: Holder, seconds: float, dead_tokens: Sequence[str] = ()
+    ) -> Sequence[Submission]:
+        """Take what is free, lapsed, a dead holder's or already ours; what crashed its run three times is parked."""
         await take_turns()
+        takeable = {holder.token, *dead_tokens}
         with self._database.lock:
-            free = [
-                record
-                for record in map(self._database.submissions.get, ids)
-                if record and self._is_free(record, holder)
-            ]
+            found = [record for record in map(self._database.submissions.get, ids) if record]
+            free = [record for record in found if record.submission.state in _OPEN and self._is_free(record, takeable)]
             claimed = [self._attempt(record, holder, seconds=seconds) for record in free]
             return [self._show(record) for record in claimed if record.submission.state is SubmissionState.RUNNING]
 
-    def _is_free(self, record: SubmissionRecord, holder: Holder | None = None) -> bool:
+    def _is_free(self, record: SubmissionRecord, takeable: set[str]) -> bool:
         lease = record.lease
-        is_protected = lease is not None and lease.holder != holder and lease.until >= self._clock()
-        return record.submission.state in _OPEN and not is_protected
+        return lease is None or lease.holder.token in takeable or lease.until < self._clock()
 
     def _attempt(self, record: SubmissionRecord, holder: Holder, *, seconds: float) -> SubmissionRecord:
         submission, lease = record.submission, None
@@ -88,19 +87,35 @@ class FakeSubmissionStore:
             submission = replace(submission, state=SubmissionState.PARKED)
         else:
             submission = replace(submission, state=SubmissionState.RUNNING, attempts=submission.attempts + 1)
-            lease = LeaseRecord(holder=holder, until=self._clock() + timedelta(seconds=seconds))
+            lease = self._new_lease(holder, seconds=seconds)
         return self._put(replace(record, submission=submission, lease=lease))
 
     def _put(self, record: SubmissionRecord) -> SubmissionRecord:
         self._database.submissions[record.submission.submission_id] = record
         return record
 
-    async def find_abandoned(self, *, limit: int) -> Sequence[Submission]:
-        """Open submissions without a live lease, oldest first."""
+    def _new_lease(self, holder: Holder, *, seconds: float) -> LeaseRecord:
+        return LeaseRecord(holder=holder, until=self._clock() + timedelta(seconds=seconds))
+
+    async def renew(self, ids: Sequence[str], *, holder: Holder, seconds: float) -> None:
+        """Prolong what is ours; anything else stays as it is."""
         await take_turns()
-        free = [record for record in tuple(self._database.submissions.values()) if self._is_free(record)]
-        free.sort(key=lambda record: (record.submission.staged_at, record.submission.submission_id))
-        return [self._show(record) for record in free[:limit]]
+        with self._database.lock:
+            for record in [record for record in map(self._database.submissions.get, ids) if record]:
+                if record.lease and record.lease.holder.token == holder.token:
+                    self._put(replace(record, lease=self._new_lease(holder, seconds=seconds)))
+
+    async def find_open(self, *, limit: int) -> Sequence[OpenSubmission]:
+        """Staged and running ones, oldest first, with whoever had them last."""
+        await take_turns()
+        records = [one for one in tuple(self._database.submissions.values()) if one.submission.state in _OPEN]
+        records.sort(key=lambda record: record.submission.staged_at)
+        return [
+            OpenSubmission(
+                submission_id=record.submission.submission_id, holder=record.lease.holder if record.lease else None
+            )
+            for record in records[:limit]
+        ]
 
     async def finish(self, outcomes: Mapping[str, Mapping[str, object]], *, now: datetime) -> None:  # noqa: ARG002 - the port's: retention counts from it
         """Record the outcomes; a done one lets go of its text where no version adopted it."""

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from memory_core.files import ScannedFile
 from memory_core.models import ContentType, DocumentState
 from memory_core.ports import Feed, FileState, ManifestEntry
-from memory_core.sync.values import Action, Cause, PlannedFile, ScannedFile, SyncPlan, source_id_of
+from memory_core.sync.values import Action, Cause, PlannedFile, SyncPlan, source_id_of
 
 # More than this share AND more than this many: a vanished mount looks like a mass deletion, two removed notes do not.
 MAX_DELETED_SHARE = 0.3

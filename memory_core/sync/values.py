@@ -8,37 +8,13 @@ import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 
-from memory_core.models import MAX_SOURCE_ID_CHARS, ContentType
+from memory_core.models import MAX_SOURCE_ID_CHARS
 
 # ASCII letters: a Unicode letter has several spellings (NFC, NFD, width), and ids are compared byte by byte.
 _LEGAL_SOURCE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]*")
 _ILLEGAL_RUN = re.compile(r"[^A-Za-z0-9._:@-]+")
 _HASH_DIGITS = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedFile:
-    """A file below a root. `path` is POSIX, NFC and relative; `absolute` is what the system opens; size in bytes.
-
-    `skip_reason` says in words why the file is not read, None where it is to be read.
-    """
-
-    path: str
-    absolute: Path
-    size: int
-    mtime_ns: int
-    content_type: ContentType
-    skip_reason: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectoryScan:
-    """What a root held, by path. `unreadable` are paths that could not be listed: nothing below them counts as gone."""
-
-    files: tuple[ScannedFile, ...]
-    unreadable: tuple[str, ...] = ()
 
 
 class Action(StrEnum):

@@ -10,9 +10,11 @@ import hashlib
 import itertools
 import secrets
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from bson import ObjectId
 from pymongo import MongoClient
 from pymongo.database import Database
 
+from deployments.services import Service, acquire
 from memory_core.adapters.mongo_connection import MongoConnection, connect
 from memory_core.adapters.mongo_feeds import MongoFeedStore
 from memory_core.adapters.mongo_store import MongoStore
@@ -44,32 +47,13 @@ from memory_core.models import (
     Vector,
     hash_text,
 )
-from memory_core.ports import (
-    AttributeWrite,
-    FeedStore,
-    MemoryStore,
-    SubmissionStore,
-    WriteVerdict,
-)
+from memory_core.ports import AttributeWrite, FeedStore, MemoryStore, SubmissionStore, WriteVerdict
+from memory_core.settings import load_settings
 
 VERSIONS_KEPT = 5
 DIMENSIONS = 8
 HASH_SPACE = Fingerprint(provider="hash", model="hash", dimensions=DIMENSIONS, context_policy="prefix-1")
 PARAGRAPH_GAP = "\n\n"
-
-
-class _Backend(Protocol):
-    """A place where stores keep things. Each `open` is another process's view of the same place."""
-
-    def open_store(self) -> MemoryStore: ...
-    def open_feeds(self) -> FeedStore: ...
-    def open_submissions(self) -> SubmissionStore: ...
-    async def close(self) -> None: ...
-    def break_row(self, chunk_id: str) -> None: ...
-    def lose_row(self, chunk_id: str) -> None: ...
-    def lose_document(self, source_id: str) -> None: ...
-    def lose_meta(self) -> None: ...
-    def age_schema(self) -> None: ...
 
 
 class _FakeBackend:
@@ -152,6 +136,10 @@ class _MongoBackend:
         self._database["meta"].update_many({}, {"$set": {"schemaVersion": 0}})
 
 
+# A place where stores keep things. Each `open` is another process's view of the same place.
+_Backend: TypeAlias = _FakeBackend | _MongoBackend
+
+
 def read_clock() -> datetime:
     """The server's time, in whole milliseconds as MongoDB keeps it."""
     now = datetime.now(UTC)
@@ -159,13 +147,17 @@ def read_clock() -> datetime:
 
 
 @pytest.fixture(scope="session")
-def contract_database(request: pytest.FixtureRequest) -> Generator[Database[dict[str, Any]]]:
+def contract_database(session_home: Path, mongodb_uri: str) -> Generator[Database[dict[str, Any]]]:
     """A database of a random name, dropped at the end. One for all tests: its indexes take longer than a test."""
-    client: MongoClient[dict[str, Any]] = MongoClient(request.getfixturevalue("mongodb_uri"))
     name = f"contract_{secrets.token_hex(6)}"
-    yield client[name]
-    client.drop_database(name)
-    client.close()
+    settings = load_settings(MEMORY_HOME=session_home, MONGODB_DB_NAME=name)
+    # The user of a home may use the databases that were asked for, and no other: this asks for ours.
+    with (
+        acquire(settings, frozenset({Service.MONGODB}), on_progress=lambda _: None),
+        closing(MongoClient[dict[str, Any]](mongodb_uri)) as client,
+    ):
+        yield client[name]
+        client.drop_database(name)
 
 
 @pytest.fixture(params=["fake", pytest.param("mongodb", marks=pytest.mark.services)])

@@ -1,4 +1,4 @@
-"""MemoryStore, writing: compare-and-swap, groups, rows that stay, versions. Each test runs on the fake and on MongoDB."""
+"""MemoryStore, writing content: compare-and-swap, groups, rows that stay, versions. On the fake and on MongoDB."""
 
 from __future__ import annotations
 
@@ -6,20 +6,17 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pytest
 
-from memory_core.errors import NotFoundError
 from memory_core.models import (
     ChunkTally,
-    ContentType,
     DocumentState,
     EmbeddedDocument,
     Fingerprint,
     Provenance,
-    hash_text,
 )
 from memory_core.ports import AttributeWrite, MemoryStore, WriteVerdict
 
@@ -93,13 +90,13 @@ async def test_a_stored_document_shows_its_versions_and_no_body(
     store: MemoryStore, put: Put, now: datetime, space: Fingerprint
 ) -> None:
     """Each version names who brought it; the text is read by its body id alone."""
-    state = await put("notes/a", "alpha", "beta", agent="tester", provenance=Provenance(channel="mcp", token_name="t"))
+    state = await put("notes/a", "alpha", "beta", agent="tester", provenance=Provenance(channel="mcp", flow_run_id="f"))
     found = await store.read_document("notes/a")
     assert found is not None
     assert (found.state, found.content_length, found.fingerprint) == (state, len("alpha\n\nbeta"), space)
     (version,) = found.versions
     assert (version.version, version.content_hash, version.stored_at) == (1, state.content_hash, now)
-    assert [version.ingest[name] for name in ("channel", "tokenName", "agent")] == ["mcp", "t", "tester"]
+    assert [version.ingest[name] for name in ("channel", "flowRunId", "agent")] == ["mcp", "f", "tester"]
     assert version.body_id == state.body_id
     assert await store.read_body(state.body_id) == "alpha\n\nbeta"
 
@@ -368,210 +365,3 @@ async def test_vectors_come_back_bit_by_bit(store: MemoryStore, build: Build, no
     assert row.vector.dtype == np.float32
     assert row.vector.view(np.uint32).tolist() == bits
     assert (row.text, row.context, row.revision) == ("alpha", "a context", write.document.revision)
-
-
-# --- versions and bodies ----------------------------------------------------------------------------------------------
-
-
-async def test_a_rechunk_is_no_new_version(store: MemoryStore, put: Put, now: datetime) -> None:
-    """The same text cut in another way moves the recipe, neither the version nor the time."""
-    first = await put("notes/a", "alpha", "beta")
-    state = await put("notes/a", "alpha", "beta", recipe="paragraph/2", at=now + LATER)
-    assert (state.version, state.updated_at, state.body_id) == (1, now, first.body_id)
-    assert (state.recipe, state.revision != first.revision) == ("paragraph/2", True)
-    found = await store.read_document("notes/a")
-    assert found is not None
-    assert len(found.versions) == 1
-
-
-async def test_the_newest_versions_are_kept_and_older_bodies_go(store: MemoryStore, put: Put) -> None:
-    """Of seven versions five stay readable; the text of the first two is gone."""
-    states = [await put("notes/a", f"version {number}") for number in range(1, 8)]
-    found = await store.read_document("notes/a")
-    assert found is not None
-    assert [version.version for version in found.versions] == [3, 4, 5, 6, 7]
-    assert [await store.read_body(state.body_id) for state in states[2:]] == [f"version {n}" for n in range(3, 8)]
-    for state in states[:2]:
-        with pytest.raises(NotFoundError):
-            await store.read_body(state.body_id)
-
-
-async def test_a_text_that_comes_back_is_a_version_of_its_own(store: MemoryStore, put: Put) -> None:
-    """A, B, A ends with A at version 3."""
-    for text in ("A", "B", "A"):
-        state = await put("notes/a", text)
-    assert (state.version, state.content_hash) == (3, hash_text("A"))  # pyright: ignore[reportPossiblyUnboundVariable] # three rounds
-    assert await store.read_body(state.body_id) == "A"  # pyright: ignore[reportPossiblyUnboundVariable] # the same
-
-
-async def test_five_million_characters_of_four_bytes_come_back(store: MemoryStore, put: Put) -> None:
-    """The largest content, 20 MB of UTF-8: above MongoDB's limit for one document."""
-    text = "\U0001f600\U0001f3fd" * 2_500_000
-    state = await put("notes/emoji", "short", content=text, content_hash=hash_text(text))
-    assert await store.read_body(state.body_id) == text
-
-
-async def test_a_body_that_never_was_is_not_found(store: MemoryStore) -> None:
-    """Whatever the id looks like."""
-    for body_id in ("0" * 24, "no such body", ""):
-        with pytest.raises(NotFoundError):
-            await store.read_body(body_id)
-
-
-# --- attributes -------------------------------------------------------------------------------------------------------
-
-
-async def test_an_attribute_write_moves_document_and_rows_and_no_version(
-    store: MemoryStore, build_attributes: BuildAttributes, put: Put, now: datetime
-) -> None:
-    """New title, tags and uri at once wherever they show; the content and its rows stay as they are (W4)."""
-    base = await put("notes/a", "alpha", "beta")
-    before = await vectors_of(store, base.document_id)
-    write = build_attributes(
-        base,
-        "alpha\n\nbeta",
-        title="New",
-        tags=("new",),
-        uri="file:///new",
-        content_type=ContentType.MARKDOWN,
-        metadata={"k": [1]},
-    )
-    (result,) = await store.write_together([write], now=now + LATER)
-    assert (result.verdict, result.version) == (WriteVerdict.WRITTEN, 1)
-
-    state = (await store.read_states(["notes/a"]))["notes/a"]
-    assert state == replace(
-        base,
-        revision=write.document.revision,
-        attributes=write.document.attributes,
-        updated_at=now + LATER,
-        tally=replace(base.tally, revisions=frozenset({write.document.revision})),
-    )
-    assert await vectors_of(store, base.document_id) == before
-    for hit in (await store.read_hits(list(before))).values():
-        assert (hit.title, hit.tags, hit.uri, hit.content_type) == ("New", ("new",), "file:///new", "markdown")
-    assert await texts_of(store, base.document_id) == ["alpha", "beta"]
-
-
-async def test_an_attribute_write_on_a_stale_base_conflicts(
-    store: MemoryStore, build_attributes: BuildAttributes, put: Put, now: datetime
-) -> None:
-    """Nothing of it shows, on the document or on a row."""
-    base = await put("notes/a", "alpha")
-    newest = await put("notes/a", "beta")
-    (result,) = await store.write_together([build_attributes(base, "alpha", title="Lost")], now=now)
-    assert result.verdict is WriteVerdict.CONFLICT
-    assert await store.read_states(["notes/a"]) == {"notes/a": newest}
-    (hit,) = (await store.read_hits(await ids_of(store, base.document_id))).values()
-    assert hit.title != "Lost"
-
-
-async def test_a_repeated_attribute_write_is_harmless(
-    store: MemoryStore, build_attributes: BuildAttributes, put: Put, now: datetime
-) -> None:
-    """Told twice, done once."""
-    base = await put("notes/a", "alpha")
-    write = build_attributes(base, "alpha", title="New")
-    for time in (now + LATER, now + 2 * LATER):
-        (result,) = await store.write_together([write], now=time)
-        assert (result.verdict, result.version) == (WriteVerdict.WRITTEN, 1)
-    assert (await store.read_states(["notes/a"]))["notes/a"].updated_at == now + LATER
-
-
-@pytest.mark.parametrize("is_attribute_write", [False, True])
-async def test_a_rename_keeps_the_document_and_moves_its_source_id(
-    store: MemoryStore,
-    build: Build,
-    build_attributes: BuildAttributes,
-    put: Put,
-    now: datetime,
-    *,
-    is_attribute_write: bool,
-) -> None:
-    """With the same content or with another; the old source id is free again and starts at version 1."""
-    base = await put("notes/old", "alpha")
-    write = (
-        build_attributes(base, "alpha", source_id="notes/new")
-        if is_attribute_write
-        else build("notes/new", "beta", base=base)
-    )
-    (result,) = await store.write_together([write], now=now)
-    assert (result.verdict, result.version) == (WriteVerdict.WRITTEN, 1 if is_attribute_write else 2)
-    states = await store.read_states(["notes/old", "notes/new"])
-    assert list(states) == ["notes/new"]
-    assert states["notes/new"].document_id == base.document_id
-    (hit,) = (await store.read_hits(await ids_of(store, base.document_id))).values()
-    assert hit.source_id == "notes/new"
-    assert (await put("notes/old", "something new")).version == 1
-
-
-@pytest.mark.parametrize("is_attribute_write", [False, True])
-async def test_a_rename_to_a_taken_source_id_conflicts(
-    store: MemoryStore,
-    build: Build,
-    build_attributes: BuildAttributes,
-    put: Put,
-    now: datetime,
-    *,
-    is_attribute_write: bool,
-) -> None:
-    """Two documents never share a source id; both stay as they were."""
-    moved, taken = await put("notes/a", "alpha"), await put("notes/b", "beta")
-    write = (
-        build_attributes(moved, "alpha", source_id="notes/b")
-        if is_attribute_write
-        else build("notes/b", "gamma", base=moved)
-    )
-    (result,) = await store.write_together([write], now=now)
-    assert result.verdict is WriteVerdict.CONFLICT
-    assert await store.read_states(["notes/a", "notes/b"]) == {"notes/a": moved, "notes/b": taken}
-
-
-METADATA: dict[str, Any] = {
-    "a.b": 1,
-    "nested": {"x.y": ["$set", {"z": None}], "": "an empty key"},
-    "text": "$where",
-    "variable": "$$NOW",
-    "big": 2**63 - 1,
-    "float": 1.0,
-    "flag": True,
-    "words": "é\u2028\u0085 \U0001f600",
-    "_id": "mine",
-}
-
-
-async def test_metadata_is_kept_as_it_is(
-    store: MemoryStore, build_attributes: BuildAttributes, put: Put, now: datetime
-) -> None:
-    """Keys with dots, words that begin with a dollar, kinds of numbers, the order of keys: by every way of writing."""
-
-    async def check() -> None:
-        metadata = (await store.read_states(["notes/a"]))["notes/a"].attributes.metadata
-        assert repr(dict(metadata)) == repr(METADATA)
-
-    await put("notes/a", "alpha", attributes={"metadata": METADATA})
-    await check()
-    base = await put("notes/a", "beta", attributes={"metadata": {}})
-    assert base.attributes.metadata == {}
-    await store.write_together([build_attributes(base, "beta", metadata=METADATA)], now=now)
-    await check()
-    await put("notes/a", "gamma", attributes={"metadata": {"k": 1}})
-    await put("notes/a", "delta", attributes={"metadata": METADATA})
-    await check()
-
-
-async def test_a_dollar_is_only_a_dollar(
-    store: MemoryStore, build_attributes: BuildAttributes, put: Put, now: datetime
-) -> None:
-    """No text is taken for an expression of the database, when it is new, replaced, kept or retitled."""
-    texts = ("$text", "$$NOW", "$set")
-    odd = {"title": "$title", "tags": ("$tag", "$$ROOT"), "uri": "$uri"}
-    await put("notes/a", *texts, attributes=odd)
-    base = await put("notes/a", "$first", *texts, context="$context")
-    retitled = {"title": "$$REMOVE", "tags": ("$x",), "uri": "$$ROOT"}
-    await store.write_together([build_attributes(base, "\n\n".join(("$first", *texts)), **retitled)], now=now)
-    assert await texts_of(store, base.document_id) == ["$first", *texts]
-    hits = await store.read_hits(await ids_of(store, base.document_id))
-    assert {(hit.title, hit.tags, hit.uri) for hit in hits.values()} == {("$$REMOVE", ("$x",), "$$ROOT")}
-    assert {row.context for row in await store.read_chunk_rows([base.document_id])} == {"$context"}
-    assert await store.read_body(base.body_id) == "\n\n".join(("$first", *texts))

@@ -1,4 +1,4 @@
-"""Why a server failed, in words. In: its log and exit code. Out: one error with the log's last lines and the remedy."""
+"""What servers write. In: a log and an exit code. Out: its last lines, and one error that says what failed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from memory_core.errors import ServiceError
 _TAIL_LINES = 8
 _TAIL_BYTES = 65_536
 _LINE_CHARS = 300
+_ROTATE_BYTES = 8_388_608
 
 # What a log says when a server cannot start, and what helps.
 _REMEDIES = (
@@ -23,6 +24,7 @@ _REMEDIES = (
     ("GLIBC_", "This system is older than the packaged server: set MONGODB_URI to a MongoDB that runs elsewhere."),
     ("No space left on device", "Free space on the disk of MEMORY_HOME and try again."),
     ("UPGRADE PROBLEM", "These files were written by another MongoDB: use its version (MEMORY_MONGOD)."),
+    ("user does not exist", "PostgreSQL needs this user in /etc/passwd: add it there, or set PREFECT_API_URL."),
     ("Permission denied", "Give the user who runs this the files under MEMORY_HOME."),
 )
 _REMEDY_OF_SIGNAL = {
@@ -30,6 +32,15 @@ _REMEDY_OF_SIGNAL = {
     signal.SIGKILL: "The system killed it, mostly for want of memory: lower MEMORY_MONGOD_CACHE_GB or free memory.",
 }
 _DEFAULT_REMEDY = "Read the log for the cause; `memory doctor` shows what else is wrong."
+
+
+def rotate(log: Path) -> int:
+    """Begin a new log when the old one is long; returns where the next lines begin, in bytes."""
+    size = log.stat().st_size if log.exists() else 0
+    if size > _ROTATE_BYTES:
+        log.replace(log.with_suffix(".log.1"))
+        return 0
+    return size
 
 
 def read_tail(log: Path, *, start: int = 0) -> list[str]:
@@ -82,4 +93,4 @@ def _plain_line(line: str) -> str:
 
 
 def _is_serious(line: str) -> bool:
-    return '"s":"E"' in line or '"s":"F"' in line or "FATAL" in line or "PANIC" in line
+    return any(mark in line for mark in ('"s":"E"', '"s":"F"', "FATAL", "PANIC", " error: "))

@@ -1,0 +1,300 @@
+"""The `memory` command. In: a command line. Out: an answer on standard output and an honest exit code.
+
+0: done. 1: something failed. 2: the command, a setting or an argument is wrong, and nothing was changed. Errors are one
+sentence on standard error; a traceback goes to the log file below MEMORY_HOME only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import structlog
+import typer
+
+from deployments.log_lines import configure_log_lines, open_log_file
+from deployments.services import Service, acquire
+from memory_core.errors import AgentMemoryError, ConfigError, ValidationError, scrub
+from memory_core.models import ContentType, SearchMode
+from memory_core.ports import Core, Progress, ignore_progress
+from memory_core.settings import Settings, load_settings
+
+app = typer.Typer(
+    name="memory",
+    help="A durable memory for AI agents: store, keep directories in sync, search with the exact place.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+_T = TypeVar("_T")
+
+
+def main() -> None:
+    """Run the command line and turn what was raised into one sentence and an exit code."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        _complain("Interrupted. What was stored stays stored; run the same command again to go on.")
+        sys.exit(EXIT_INTERRUPTED)
+    except (ConfigError, ValidationError) as error:
+        _complain(error.message)
+        sys.exit(EXIT_USAGE)
+    except AgentMemoryError as error:
+        _complain(error.message)
+        structlog.get_logger(__name__).error(error.event, error=error.message, cause=error.cause)
+        sys.exit(EXIT_FAILED)
+    except BrokenPipeError:
+        sys.exit(EXIT_FAILED)
+    except Exception as error:  # noqa: BLE001 - the last resort of a program that people use: one sentence, no traceback
+        trace = scrub("".join(traceback.format_exception(error)))
+        structlog.get_logger(__name__).error("internal.error", traceback=trace)
+        _complain(f"{type(error).__name__}: this is a defect. The log below MEMORY_HOME/logs has what to report.")
+        sys.exit(EXIT_FAILED)
+
+
+def _complain(message: str) -> None:
+    sys.stderr.write(f"memory: {message}\n")
+
+
+def _start() -> Settings:
+    settings = load_settings(env_file=Path(".env"))
+    configure_log_lines(settings, open_log_file(settings))
+    return settings
+
+
+def _with_core(
+    settings: Settings,
+    work: Callable[[Core], Awaitable[_T]],
+    *,
+    needs: frozenset[Service] = frozenset({Service.MONGODB}),
+    on_progress: Callable[[Progress], None] = ignore_progress,
+) -> _T:
+    """Hold what the work needs, wire a core, do the work. Another command at the same time shares the services."""
+    from deployments.console import tell
+    from memory_core.bootstrap import build_core, share_core
+
+    with acquire(settings, needs, on_progress=tell) as lease:
+        if Service.PREFECT in needs:
+            from deployments.submit import prepare_prefect
+
+            prepare_prefect(settings, lease.addresses)
+        uri = lease.addresses.mongodb_uri
+        if uri is None:
+            raise ConfigError("No MongoDB is known. Set MONGODB_URI, or unset it to have one started here.")
+        core = build_core(settings, mongodb_uri=uri.get_secret_value(), on_progress=on_progress)
+        share_core(core)
+
+        async def run() -> _T:
+            try:
+                return await work(core)
+            finally:
+                await core.close()
+
+        return asyncio.run(run())
+
+
+@app.command()
+def up(*, as_json: JsonOption = False) -> None:
+    """Start everything on this machine and keep it running until Ctrl-C, which loses nothing."""
+    from deployments.cli_services import keep_services_up
+
+    keep_services_up(_start(), as_json=as_json)
+
+
+@app.command()
+def down(
+    *,
+    force: Annotated[bool, typer.Option(help="Stop although other commands use the services.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Stop the local services now instead of when they have been idle."""
+    from deployments.cli_services import stop_services
+
+    raise typer.Exit(stop_services(_start(), force=force, as_json=as_json))
+
+
+@app.command()
+def doctor(*, as_json: JsonOption = False) -> None:
+    """Show versions, services and counts, and what is wrong and how to mend it."""
+    from deployments.cli_services import examine
+
+    raise typer.Exit(examine(_start(), _with_core, as_json=as_json))
+
+
+@app.command()
+def ingest(
+    path: Annotated[Path, typer.Argument(help="The directory to keep in sync.")],
+    feed: Annotated[str | None, typer.Option(help="A name for the directory; else its own.")] = None,
+    include: Annotated[list[str] | None, typer.Option(help="Only files that match this glob; repeat for more.")] = None,
+    exclude: Annotated[list[str] | None, typer.Option(help="No files that match this glob; repeat for more.")] = None,
+    confirm: Annotated[str | None, typer.Option(help="The id of a plan whose many deletions you agree to.")] = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Make the memory equal to a directory: store new files, update changed ones, delete what is gone."""
+    from deployments.cli_content import check_directory, ingest_directory
+    from deployments.console import show_progress
+
+    settings = _start()
+    check_directory(path)
+    chosen = (path, feed, tuple(include or ()), tuple(exclude or ()))
+    with show_progress() as listen:
+        run = _with_core(
+            settings,
+            lambda core: ingest_directory(core, *chosen, confirm=confirm, dry_run=dry_run),
+            needs=frozenset(Service),
+            on_progress=listen,
+        )
+    raise typer.Exit(run.show(as_json=as_json))
+
+
+@app.command()
+def store(
+    file: Annotated[str, typer.Argument(help="A file, or - for standard input.")],
+    source_id: Annotated[str | None, typer.Option(help="A stable id of your own; else it is derived.")] = None,
+    title: Annotated[str | None, typer.Option(help="A title; else it is taken from the text.")] = None,
+    uri: Annotated[str | None, typer.Option(help="Where the content comes from.")] = None,
+    content_type: Annotated[str | None, typer.Option(help="markdown, text, code, html, json, rst or csv.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag; repeat for more.")] = None,
+    metadata: Annotated[str | None, typer.Option(help="A JSON object.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Store one text. The same text again changes nothing."""
+    from deployments.cli_content import read_request, store_request
+
+    settings = _start()
+    request = read_request(
+        file,
+        {"sourceId": source_id, "title": title, "uri": uri, "contentType": content_type, "tags": tag},
+        metadata=metadata,
+    )
+    outcome = _with_core(settings, lambda core: store_request(core, request), needs=frozenset(Service))
+    raise typer.Exit(outcome.show(as_json=as_json))
+
+
+@app.command()
+def search(
+    query: Annotated[str, typer.Argument(metavar="QUESTION", help="What you want to know.")],
+    limit: Annotated[int | None, typer.Option(help="How many hits.")] = None,
+    mode: Annotated[SearchMode | None, typer.Option(help="Which legs rank the chunks.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only documents with all of these tags.")] = None,
+    source_id: Annotated[list[str] | None, typer.Option(help="Only these sources.")] = None,
+    content_type: Annotated[list[ContentType] | None, typer.Option(help="Only these types.")] = None,
+    min_score: Annotated[float | None, typer.Option(help="Drop hits below this score.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Find what answers a question, with the exact place that it came from."""
+    from deployments.console import print_answer, print_json
+    from memory_core.models import SearchFilters
+    from memory_core.search import search_knowledge
+    from memory_core.wire import answer_json
+
+    filters = SearchFilters(
+        source_ids=tuple(source_id or ()),
+        tags=tuple(one.strip().lower() for one in tag or ()),
+        content_types=tuple(content_type or ()),
+    )
+    answer = _with_core(
+        _start(),
+        lambda core: search_knowledge(query, core=core, mode=mode, filters=filters, limit=limit, min_score=min_score),
+    )
+    if as_json:
+        print_json(answer_json(answer))
+    else:
+        print_answer(answer)
+
+
+@app.command("list")
+def list_command(
+    limit: Annotated[int, typer.Option(min=1, max=200, help="How many documents.")] = 50,
+    offset: Annotated[int, typer.Option(min=0, max=10_000_000, help="How many to pass over.")] = 0,
+    tag: Annotated[str | None, typer.Option(help="Only documents with this tag.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """List what is stored, the newest first."""
+    from deployments.console import print_json, print_listing
+    from memory_core.ports import ListQuery
+    from memory_core.wire import listing_json
+
+    wanted = ListQuery(limit=limit, offset=offset, tag=tag.strip().lower() if tag else None)
+    listing = _with_core(_start(), lambda core: core.store.list_sources(wanted))
+    if as_json:
+        print_json(listing_json(listing))
+    else:
+        print_listing(listing)
+
+
+@app.command()
+def get(
+    source_id: Annotated[str, typer.Argument(help="A source id or a document id.")],
+    version: Annotated[int | None, typer.Option(min=1, help="An earlier version.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a stored document's text."""
+    from deployments.cli_content import read_stored
+    from deployments.console import print_json
+    from memory_core.wire import document_json
+
+    document, content = _with_core(_start(), lambda core: read_stored(core, source_id, version))
+    if as_json:
+        print_json(document_json(document, content))
+    else:
+        sys.stdout.write(content if content.endswith("\n") else content + "\n")
+
+
+@app.command()
+def delete(
+    source_id: Annotated[str, typer.Argument(help="The source to delete.")],
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a document. Its text stays in the trash for MEMORY_TRASH_DAYS."""
+    from deployments.cli_content import delete_source
+
+    settings = _start()
+    result = _with_core(settings, lambda core: delete_source(core, source_id, dry_run=dry_run))
+    raise typer.Exit(result.show(settings, as_json=as_json))
+
+
+@app.command()
+def chunk(
+    file: Annotated[Path, typer.Argument(help="The file to cut.")],
+    content_type: Annotated[str | None, typer.Option(help="Else it follows from the file's name.")] = None,
+    size: Annotated[int | None, typer.Option(help="Ceiling of a chunk in tokens.")] = None,
+    overlap: Annotated[int | None, typer.Option(help="Tokens that neighbouring chunks share.")] = None,
+    minimum: Annotated[int | None, typer.Option("--min", help="Smaller chunks are merged where possible.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how a file is cut into chunks. Touches no service."""
+    from deployments.cli_content import chunk_file
+    from deployments.console import print_chunks, print_json
+    from memory_core.wire import chunking_json
+
+    result = chunk_file(_start(), file, content_type=content_type, size=size, overlap=overlap, minimum=minimum)
+    if as_json:
+        print_json(chunking_json(result))
+    else:
+        print_chunks(result)
+
+
+if __name__ == "__main__":
+    main()

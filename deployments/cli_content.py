@@ -1,0 +1,261 @@
+"""The content commands of the command line. In: arguments and a core. Out: what to show and the exit code; no rules."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from deployments.console import out, print_json, print_report, tell
+from deployments.submit import RunResult, run_directory, run_submissions
+from memory_core.adapters.file_readers import read_text_file
+from memory_core.adapters.file_types import content_type_of
+from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
+from memory_core.chunk.chunk_content import chunk_content
+from memory_core.errors import ConflictError, NotFoundError, SyncError, ValidationError
+from memory_core.files import FileText
+from memory_core.identity import fold_content_type
+from memory_core.models import (
+    ChunkingResult,
+    ChunkOptions,
+    Deletion,
+    Outcome,
+    Provenance,
+    StoreContentRequest,
+    StoredDocument,
+    StoreRequest,
+)
+from memory_core.ports import Core, DeleteSelector, Feed
+from memory_core.rules import normalise_text
+from memory_core.settings import Settings
+from memory_core.submissions import stage_request
+from memory_core.sync import SyncReport
+from memory_core.sync_feed import MAX_FILE_BYTES, FeedPlan, feed_of_path
+from memory_core.validate import parse_request
+from memory_core.wire import deletion_json
+
+EXIT_FAILED = 1
+
+
+def check_directory(path: Path) -> None:
+    """Refuse what cannot be a feed before any service is started.
+
+    Raises:
+        ValidationError: there is no such directory.
+    """
+    if not path.exists():
+        raise ValidationError(f"The directory {path} does not exist. Check the path; nothing changed.")
+    if not path.is_dir():
+        raise ValidationError(f"{path} is a file. `memory store {path}` stores one file; ingest takes a directory.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestRun:
+    """How a directory run ended."""
+
+    feed: Feed
+    result: RunResult
+
+    def show(self, *, as_json: bool) -> int:
+        """Print the report. 1 where any file failed or deletions wait for a confirmation."""
+        value = self.result.value
+        if isinstance(value, SyncReport):
+            if as_json:
+                print_json(value.to_json())
+            else:
+                print_report(self.feed.name, value)
+        elif isinstance(value, FeedPlan):
+            if as_json:
+                print_json({"feed": self.feed.name, "planId": value.plan.plan_id, "plan": value.plan.summarize()})
+            else:
+                out.print(self.result.message)
+        if not self.result.completed:
+            tell(self.result.message)
+        return 0 if self.result.completed else EXIT_FAILED
+
+
+async def ingest_directory(
+    core: Core,
+    path: Path,
+    name: str | None,
+    include: tuple[str, ...],
+    exclude: tuple[str, ...],
+    *,
+    confirm: str | None,
+    dry_run: bool,
+) -> IngestRun:
+    """Make the directory a feed and run the flow on it. The owner's command line may name any directory."""
+    await core.store.prepare(core.fingerprint)
+    feed = feed_of_path(path, await core.feeds.list_feeds(), name=name)
+    if include or exclude:
+        feed = replace(feed, include=include, exclude=exclude)
+    feed = await core.feeds.register_feed(feed)
+    return IngestRun(feed=feed, result=await run_directory(feed.name, confirm=confirm, dry_run=dry_run))
+
+
+def read_request(file: str, fields: Mapping[str, Any], *, metadata: str | None) -> StoreContentRequest:
+    """The request of `memory store`: a file's text (or standard input's) and what the options say.
+
+    Raises:
+        ValidationError: the file has no text, or an option is not acceptable.
+    """
+    given = {name: value for name, value in fields.items() if value is not None}
+    if metadata is not None:
+        try:
+            given["metadata"] = json.loads(metadata)
+        except json.JSONDecodeError:
+            raise ValidationError('--metadata is not JSON. Write an object such as \'{"team": "search"}\'.') from None
+    if file == "-":
+        return parse_request({**given, "content": _read_standard_input()})
+    path = Path(file)
+    given.setdefault("uri", path.absolute().as_uri())
+    given.setdefault("contentType", content_type_of(path.name).value)
+    return parse_request({**given, "content": _read_text(path)})
+
+
+def _read_standard_input() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValidationError(
+            f"Standard input is not UTF-8 (byte {error.start}). Store the file by its name to have its encoding found."
+        ) from None
+
+
+def _read_text(path: Path) -> str:
+    if not path.is_file():
+        what = "is a directory: `memory ingest` takes those" if path.is_dir() else "does not exist"
+        raise ValidationError(f"{path} {what}. Nothing changed.")
+    try:
+        reading = read_text_file(path, max_bytes=MAX_FILE_BYTES)
+    except SyncError as error:
+        raise ValidationError(f"{path}: {error.message}") from None
+    if not isinstance(reading, FileText):
+        raise ValidationError(f"{path} was not stored: {reading.reason}.")
+    for note in reading.notes:
+        tell(note)
+    return reading.text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRun:
+    """The outcome of one submission, as plain JSON."""
+
+    outcome: Mapping[str, Any]
+
+    def show(self, *, as_json: bool) -> int:
+        """Print the outcome. 1 where it failed."""
+        outcome = self.outcome
+        failed = outcome["outcome"] == Outcome.FAILED
+        if as_json:
+            print_json(outcome)
+        elif not failed:
+            out.print(
+                f"{outcome['outcome']}: {outcome['sourceId']} version {outcome['version']}, {outcome['chunkCount']} "
+                f"chunks, {outcome['totalTokensEmbedded']:,} tokens embedded.",
+                markup=False,
+            )
+            for note in outcome["notes"]:
+                out.print(note, markup=False)
+        if failed:
+            tell(f"memory: {outcome['error']['message']}")
+        return EXIT_FAILED if failed else 0
+
+
+async def store_request(core: Core, request: StoreContentRequest) -> StoreRun:
+    """Stage the content, run the flow on it and on what earlier commands left behind, and say what became of it.
+
+    Raises:
+        ConflictError: another process works on the same content and did not finish in time.
+    """
+    submission = await stage_request(
+        StoreRequest(request=request, provenance=Provenance(channel="cli", client_name="memory")), core=core
+    )
+    left_behind = [one.submission_id for one in await core.submissions.find_open(limit=100)]
+    outcomes = await run_submissions(sorted({submission.submission_id, *left_behind}), core=core)
+    if outcome := outcomes.get(submission.submission_id):
+        return StoreRun(outcome=outcome)
+    finished = await core.submissions.read(submission.submission_id)
+    if finished and finished.outcome:
+        return StoreRun(outcome=finished.outcome)
+    raise ConflictError(
+        "Another command is storing the same content right now. Its outcome shows in `memory list` in a moment."
+    )
+
+
+async def read_stored(core: Core, identifier: str, version: int | None) -> tuple[StoredDocument, str]:
+    """A stored document and the text of its newest or of an earlier version.
+
+    Raises:
+        NotFoundError: there is no such document, or the version is no longer kept.
+    """
+    document = await core.store.read_document(identifier.strip())
+    if document is None:
+        raise NotFoundError("There is no such document. `memory list` shows what is stored.")
+    if version is None:
+        return document, await core.store.read_body(document.state.body_id)
+    kept = next((one for one in document.versions if one.version == version), None)
+    if kept is None:
+        versions = ", ".join(str(one.version) for one in document.versions)
+        raise NotFoundError(f"Version {version} is not kept. Kept are: {versions}.")
+    return document, await core.store.read_body(kept.body_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteRun:
+    """What a delete removed."""
+
+    deletion: Deletion
+
+    def show(self, settings: Settings, *, as_json: bool) -> int:
+        """Print it. 1 where there was nothing of that name."""
+        deletion = self.deletion
+        if as_json:
+            print_json(deletion_json(deletion))
+        elif not deletion.deleted_documents:
+            tell("memory: there is no such source; nothing changed.")
+        else:
+            verb = "Would delete" if deletion.dry_run else "Deleted"
+            kept = "" if deletion.dry_run else f" Its text stays in the trash for {settings.trash_days} days."
+            out.print(f"{verb} {', '.join(deletion.source_ids)}, {deletion.deleted_chunks} chunks.{kept}", markup=False)
+        return 0 if deletion.deleted_documents else EXIT_FAILED
+
+
+async def delete_source(core: Core, source_id: str, *, dry_run: bool) -> DeleteRun:
+    """Delete one source."""
+    if not dry_run:
+        await core.store.prepare(core.fingerprint)
+    selector = DeleteSelector(source_ids=(source_id.strip(),))
+    return DeleteRun(deletion=await core.store.delete(selector, now=core.clock(), dry_run=dry_run))
+
+
+def chunk_file(
+    settings: Settings,
+    file: Path,
+    *,
+    content_type: str | None,
+    size: int | None,
+    overlap: int | None,
+    minimum: int | None,
+) -> ChunkingResult:
+    """Cut a file as the path would, without storing anything.
+
+    Raises:
+        ValidationError: the file has no text, the type is not known or the sizes do not fit each other.
+    """
+    chosen = fold_content_type(content_type) if content_type else content_type_of(file.name)
+    if chosen is None:
+        raise ValidationError("That content type is not known. Accepted: markdown, text, code, html, json, rst, csv.")
+    size = settings.chunk_size_tokens if size is None else size
+    options = ChunkOptions(
+        size=size,
+        overlap=min(settings.chunk_overlap_tokens, size - 1) if overlap is None else overlap,
+        minimum=min(settings.chunk_min_tokens, size) if minimum is None else minimum,
+    )
+    fits = size >= 1 and 0 <= options.overlap < size and 1 <= options.minimum <= size
+    if not fits:
+        raise ValidationError("The sizes do not fit: --overlap must be below --size, and --min between 1 and --size.")
+    return chunk_content(normalise_text(_read_text(file)), chosen, options, load_tiktoken_counter())

@@ -1,0 +1,122 @@
+"""The service commands of the command line: up, down, doctor. In: settings. Out: what to show and the exit code."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Awaitable, Callable
+from importlib.metadata import version
+from typing import Any
+
+from deployments.console import out, print_json, tell, visible
+from deployments.services import Service, ServiceStatus, acquire, read_status, stop
+from memory_core.errors import AgentMemoryError
+from memory_core.ports import ActiveSpace, Core, StoreHealth
+from memory_core.settings import Settings
+
+EXIT_FAILED = 1
+_PACKAGES = ("agent-memory", "prefect", "pymongo", "tiktoken", "tantivy", "numpy")
+
+
+def keep_services_up(settings: Settings, *, as_json: bool) -> None:
+    """Hold every service until Ctrl-C or SIGTERM, then stop those that nobody else uses."""
+    ended = threading.Event()
+    signal.signal(signal.SIGINT, lambda *_: ended.set())
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    with acquire(settings, frozenset(Service), on_progress=tell) as lease:
+        shown = {
+            "home": str(settings.memory_home),
+            "mongodb": "started here" if settings.starts_mongodb else "yours (MONGODB_URI)",
+            "prefectApiUrl": lease.addresses.prefect_api_url,
+            "prefectUiUrl": lease.addresses.prefect_ui_url,
+        }
+        if as_json:
+            print_json(shown)
+        else:
+            out.print("\n".join(f"{name}: {value}" for name, value in shown.items() if value), markup=False)
+            out.print("Running. Ctrl-C ends it; nothing is lost.")
+        sys.stdout.flush()
+        ended.wait()
+    report = stop(settings)
+    tell(report.refused or f"Stopped {', '.join(report.stopped) or 'nothing'}.")
+
+
+def stop_services(settings: Settings, *, force: bool, as_json: bool) -> int:
+    """Stop what this home runs. 1 where other commands still use it."""
+    report = stop(settings, force=force)
+    if as_json:
+        print_json({"stopped": list(report.stopped), "refused": report.refused})
+    else:
+        tell(report.refused or f"Stopped {', '.join(report.stopped) or 'nothing: nothing was running'}.")
+    return EXIT_FAILED if report.refused else 0
+
+
+def examine(settings: Settings, with_core: Callable[..., Any], *, as_json: bool) -> int:
+    """Look at everything, change nothing. 1 where something is wrong."""
+    status = read_status(settings)
+    problems = list(status.problems)
+    health: StoreHealth | None = None
+    space: ActiveSpace | None = None
+
+    async def look(core: Core) -> tuple[StoreHealth, ActiveSpace | None, str]:
+        return await core.store.check_health(), await core.store.read_active_space(), core.fingerprint.key
+
+    look_at: Callable[[Core], Awaitable[tuple[StoreHealth, ActiveSpace | None, str]]] = look
+    try:
+        health, space, asked = with_core(settings, look_at)
+        problems += health.faults
+        if space and space.fingerprint != asked:
+            problems.append(
+                f"The database holds vectors of {space.fingerprint} and the settings ask for {asked}: nothing can be "
+                "stored. Set EMBEDDING_PROVIDER and EMBEDDING_MODEL back."
+            )
+    except AgentMemoryError as error:
+        problems.append(error.message)
+    if as_json:
+        print_json(_as_json(settings, status, health, space, problems))
+    else:
+        _print_examination(settings, status, health, space, problems)
+    return EXIT_FAILED if problems else 0
+
+
+def _as_json(
+    settings: Settings,
+    status: ServiceStatus,
+    health: StoreHealth | None,
+    space: ActiveSpace | None,
+    problems: list[str],
+) -> dict[str, Any]:
+    return {
+        "versions": {name: version(name) for name in _PACKAGES} | {"python": sys.version.split()[0]},
+        "home": str(settings.memory_home),
+        "services": [
+            {"name": one.name, "running": one.running, "pid": one.pid, "version": one.version, "log": str(one.log)}
+            for one in status.services
+        ],
+        "mongodb": {"version": health.server_version, "transactions": health.transactions} if health else None,
+        "counts": {"documents": health.documents, "chunks": health.chunks} if health else None,
+        "fingerprint": space.fingerprint if space else None,
+        "problems": problems,
+    }
+
+
+def _print_examination(
+    settings: Settings,
+    status: ServiceStatus,
+    health: StoreHealth | None,
+    space: ActiveSpace | None,
+    problems: list[str],
+) -> None:
+    lines = [", ".join(f"{name} {version(name)}" for name in _PACKAGES), f"Home: {settings.memory_home}"]
+    for one in status.services:
+        where = f"running, pid {one.pid}" if one.running else "not running"
+        lines.append(f"{one.name}: {where}; version {one.version or 'not known yet'}; log {one.log}")
+    if health:
+        kind = "with transactions" if health.transactions else "stand-alone, without transactions"
+        lines.append(
+            f"MongoDB {health.server_version}, {kind}: {health.documents:,} documents, {health.chunks:,} chunks."
+        )
+    lines.append(f"Embedding space: {space.fingerprint}" if space else "Nothing is stored yet.")
+    lines += ["", *(f"WRONG: {problem}" for problem in problems)] if problems else ["", "Nothing is wrong."]
+    out.print(visible("\n".join(lines)), markup=False)

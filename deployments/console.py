@@ -1,0 +1,156 @@
+"""What the command line shows a person. In: our values. Out: text on a terminal; stored text is hostile until escaped.
+
+Answers go to standard output, everything else (progress, errors) to standard error, so that `--json` can be piped.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from memory_core.models import ChunkingResult, Hit, SearchAnswer, SourceListing
+from memory_core.ports import Progress
+from memory_core.sync import FileOutcome, SyncReport
+
+_PASSAGE_CHARS = 480
+_NAMED_FILES = 10
+_CHUNK_PREVIEW_CHARS = 200
+_KEPT_CONTROLS = frozenset("\n\t")
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Mapping[str, Any]) -> None:
+    """One JSON document on standard output."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+
+
+def tell(text: str) -> None:
+    """A sentence for the person who waits, on standard error."""
+    err.print(Text(visible(text)))
+
+
+def visible(text: str) -> str:
+    """The text without control and direction characters: stored text must not steer a terminal."""
+    return "".join(c if c in _KEPT_CONTROLS or unicodedata.category(c) not in {"Cc", "Cf"} else "·" for c in text)
+
+
+@contextmanager
+def show_progress() -> Iterator[Callable[[Progress], None]]:
+    """A bar over documents, with the sentences of the run above it."""
+    columns = (TextColumn("Storing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with ProgressBar(*columns, console=err, transient=False) as bar:
+        task = bar.add_task("store", total=None, visible=False)
+
+        def listen(progress: Progress) -> None:
+            if progress.message:
+                bar.console.print(Text(visible(progress.message)))
+            elif progress.total:
+                bar.update(task, completed=progress.done, total=progress.total, visible=True)
+
+        yield listen
+
+
+def print_report(feed: str, report: SyncReport) -> None:
+    """The summary of a directory run."""
+    counts = report.to_json()
+    words = [f"{counts[name]} {word}" for name, word in _REPORT_WORDS.items() if counts[name]]
+    out.print(Text(f"Feed {visible(feed)}: {', '.join(words) or 'nothing to do'}, in {report.seconds:.1f} s."))
+    if counts["unchanged"] and len(words) == 1:
+        out.print("Everything is unchanged; nothing was embedded.")
+    elif report.chunks:
+        out.print(f"{report.chunks:,} chunks written, {report.tokens_embedded:,} tokens embedded.")
+    for outcome in (FileOutcome.FAILED, FileOutcome.QUARANTINED, FileOutcome.SKIPPED):
+        told = [file for file in report.files if file.outcome is outcome]
+        for file in told[:_NAMED_FILES]:
+            out.print(Text(f"  {outcome.value}: {visible(file.path)}: {visible(file.error or '')}"))
+        if len(told) > _NAMED_FILES:
+            out.print(f"  {outcome.value}: and {len(told) - _NAMED_FILES} more (--json lists all)")
+
+
+_REPORT_WORDS = {
+    "created": "created",
+    "updated": "updated",
+    "attributesUpdated": "with new attributes",
+    "unchanged": "unchanged",
+    "deleted": "deleted",
+    "skipped": "skipped",
+    "failed": "FAILED",
+}
+
+
+def print_answer(answer: SearchAnswer) -> None:
+    """Numbered hits with the place that each came from."""
+    if answer.explanation:
+        out.print(Text(visible(answer.explanation)))
+    for number, hit in enumerate(answer.hits, start=1):
+        out.print()
+        _print_hit(number, hit)
+
+
+def _print_hit(number: int, hit: Hit) -> None:
+    row = hit.row
+    legs = ", ".join(f"{name} #{rank}" for name, rank in (("vector", hit.vector_rank), ("text", hit.text_rank)) if rank)
+    out.print(Text(f"{number}. {visible(row.title)}  ", style="bold").append(f"score {hit.score:.4f} ({legs})", "dim"))
+    place = f"   {visible(row.source_id)}  characters {row.char_start:,} to {row.char_end:,}"
+    out.print(Text(place, style="cyan"))
+    if row.heading_path:
+        out.print(Text("   " + visible(" > ".join(row.heading_path)), style="green"))
+    passage = " … ".join(hit.highlights) or row.text
+    out.print(Text("   " + visible(" ".join(passage.split())[:_PASSAGE_CHARS])))
+
+
+def print_listing(listing: SourceListing) -> None:
+    """One page of stored documents as a table."""
+    if not listing.sources:
+        past = listing.offset > 0 and listing.total > 0
+        out.print(
+            f"Nothing at offset {listing.offset}; there are {listing.total} in all." if past else "Nothing stored."
+        )
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in ("SOURCE ID", "TITLE", "TYPE", "CHUNKS", "VER", "TAGS", "UPDATED"):
+        table.add_column(name, overflow="fold")
+    for document in listing.sources:
+        state = document.state
+        cells = (
+            state.source_id,
+            state.attributes.title,
+            state.attributes.content_type.value,
+            str(state.tally.count),
+            str(state.version),
+            ", ".join(state.attributes.tags),
+            state.updated_at.strftime("%Y-%m-%d %H:%M"),
+        )
+        table.add_row(*(Text(visible(cell)) for cell in cells))
+    out.print(table)
+    last = listing.offset + len(listing.sources)
+    more = f"; --offset {last} shows the next" if last < listing.total else ""
+    out.print(f"{listing.offset + 1} to {last} of {listing.total}{more}.")
+
+
+def print_chunks(result: ChunkingResult) -> None:
+    """The chunks of a file, each with its place."""
+    stats = result.stats
+    out.print(
+        f"{result.strategy}: {stats.chunk_count} chunks, {stats.total_tokens:,} tokens, {stats.input_chars:,} chars"
+    )
+    for chunk in result.chunks:
+        out.print()
+        head = f"[{chunk.index}] {chunk.char_start:,} to {chunk.char_end:,}  {chunk.token_count} tokens"
+        out.print(Text(head, style="cyan"))
+        if chunk.heading_path:
+            out.print(Text("    " + visible(" > ".join(chunk.heading_path)), style="green"))
+        preview = chunk.text if len(chunk.text) <= _CHUNK_PREVIEW_CHARS else chunk.text[:_CHUNK_PREVIEW_CHARS] + "…"
+        out.print(Text("    " + visible(preview).replace("\n", "\n    ")))

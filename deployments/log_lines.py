@@ -1,0 +1,62 @@
+"""Our log lines. In: settings and where to write. Out: JSON lines, scrubbed; never content, vectors or tokens.
+
+The command line writes them to a file below MEMORY_HOME: its standard error belongs to the person who reads it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import structlog
+
+from memory_core.errors import scrub
+from memory_core.settings import LogLevel, Settings
+
+LOG_FILE_LIMIT_BYTES = 10_000_000
+
+_LEVELS = {
+    LogLevel.FATAL: logging.CRITICAL,
+    LogLevel.ERROR: logging.ERROR,
+    LogLevel.WARN: logging.WARNING,
+    LogLevel.INFO: logging.INFO,
+    LogLevel.DEBUG: logging.DEBUG,
+    LogLevel.TRACE: logging.DEBUG,
+    LogLevel.SILENT: logging.CRITICAL + 10,
+}
+
+
+def configure_log_lines(settings: Settings, stream: TextIO) -> None:
+    """Send every line of this process to the stream."""
+    renderer = structlog.dev.ConsoleRenderer() if settings.log_pretty else structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _scrub_values,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.log_level]),
+        logger_factory=structlog.WriteLoggerFactory(file=stream),
+        cache_logger_on_first_use=False,
+    )
+
+
+def open_log_file(settings: Settings) -> TextIO:
+    """Append to `MEMORY_HOME/logs/memory.log`; a file above 10 MB is set aside first."""
+    path: Path = settings.memory_home / "logs" / "memory.log"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if path.exists() and path.stat().st_size > LOG_FILE_LIMIT_BYTES:
+        path.replace(path.with_suffix(".log.1"))
+    return path.open("a", encoding="utf-8", buffering=1)
+
+
+def _scrub_values(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for key, value in event.items():
+        if isinstance(value, str):
+            event[key] = scrub(value)
+    return event

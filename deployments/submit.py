@@ -1,0 +1,92 @@
+"""The only Prefect client. In: work that is staged or a feed's name. Out: what the flow run says, as our values.
+
+Prefect reads its settings when it is imported, so nothing here imports it before `prepare_prefect` was called.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from deployments.prefect_environment import prefect_environment
+from deployments.services import Addresses
+from memory_core.errors import AgentMemoryError, InternalError, ServiceError
+from memory_core.ports import Core
+from memory_core.settings import Settings
+
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import State
+
+_AWAY_STATUS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """How a flow run ended: whether it is Completed, its message, and what it returned."""
+
+    completed: bool
+    message: str
+    value: Any
+
+
+def prepare_prefect(settings: Settings, addresses: Addresses) -> None:
+    """Set what Prefect's client reads when it is imported."""
+    os.environ.update(prefect_environment(settings, addresses, present=os.environ))
+
+
+async def run_directory(feed: str, *, confirm: str | None = None, dry_run: bool = False) -> RunResult:
+    """Run the flow `sync-directory` in this process, tracked by the Prefect server.
+
+    Raises:
+        AgentMemoryError: what the flow failed with before it could report about files.
+        ServiceError: Prefect does not answer.
+    """
+    from flows.sync_directory import sync_directory_flow  # noqa: PLC0415 - after prepare_prefect
+
+    with _prefect_answers():
+        state: State[Any] = await sync_directory_flow(feed=feed, confirm=confirm, dry_run=dry_run, return_state=True)
+    return await _read_state(state)
+
+
+async def run_submissions(ids: Sequence[str], *, core: Core) -> Mapping[str, Mapping[str, Any]]:
+    """Run the flow `store-content` on staged submissions. Where Prefect is away, the same path runs without it."""
+    from flows.store_content import run_submissions as run_plainly  # noqa: PLC0415 - after prepare_prefect
+    from flows.store_content import store_content_flow  # noqa: PLC0415 - after prepare_prefect
+
+    try:
+        with _prefect_answers():
+            state: State[Any] = await store_content_flow(submission_ids=list(ids), return_state=True)
+    except ServiceError:
+        return await run_plainly(ids, core=core)
+    result = await _read_state(state)
+    return result.value if isinstance(result.value, Mapping) else {}
+
+
+class _prefect_answers:  # noqa: N801 - reads as a condition at its use
+    """Turn "Prefect is away" (refused, timed out, 5xx) into a ServiceError; everything else passes."""
+
+    def __enter__(self) -> None:
+        """Nothing to prepare."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        away = isinstance(error, httpx.TransportError) or (
+            isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= _AWAY_STATUS
+        )
+        if away or (isinstance(error, RuntimeError) and "Failed to reach API" in str(error)):
+            raise ServiceError(
+                "Prefect does not answer. Check PREFECT_API_URL, or unset it to use the server that `memory` starts.",
+                cause=error,
+            ) from None
+
+
+async def _read_state(state: State[Any]) -> RunResult:
+    value = await state.aresult(raise_on_failure=False)
+    if isinstance(value, AgentMemoryError):
+        raise value
+    if isinstance(value, BaseException):
+        raise InternalError("The flow run failed in a way that nobody foresaw; report this.", cause=value)
+    return RunResult(completed=state.is_completed(), message=state.message or "", value=value)

@@ -1,0 +1,86 @@
+"""Leases that a flow holds while it works. In: what to hold. Out: a context; when it ends, the lease is given back.
+
+A lease outlives a killed process, and a holder that is known to be dead does not make the next one wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import structlog
+
+from memory_core.errors import AgentMemoryError, SyncError
+from memory_core.models import Holder
+from memory_core.ports import Core, Progress
+
+LEASE_SECONDS = 60.0
+RENEW_SECONDS = 15.0
+POLL_SECONDS = 0.5
+MAX_WAIT_SECONDS = 6 * 3_600.0
+
+_log = structlog.get_logger(__name__)
+
+
+@asynccontextmanager
+async def hold_feed(feed: str, *, core: Core) -> AsyncIterator[None]:
+    """Keep other runs of this feed away; wait for the one that is going on.
+
+    Raises:
+        SyncError: another run still goes on after six hours.
+    """
+    holder = replace(core.holder, token=core.new_id())
+    await _acquire(feed, holder, core)
+
+    async def renew() -> None:
+        await core.feeds.acquire_lease(feed, holder, seconds=LEASE_SECONDS)
+
+    async with _renewing(renew):
+        yield
+    await core.feeds.release_lease(feed, holder)
+
+
+async def _acquire(feed: str, holder: Holder, core: Core) -> None:
+    waited = 0.0
+    while other := await core.feeds.acquire_lease(feed, holder, seconds=LEASE_SECONDS):
+        if not core.is_alive(other) and await core.feeds.steal_lease(feed, holder, other, seconds=LEASE_SECONDS):
+            return
+        if waited >= MAX_WAIT_SECONDS:
+            raise SyncError(
+                f"Another run of the feed {feed!r} (process {other.pid}) did not end. End it and try again."
+            )
+        if waited == 0:
+            core.on_progress(Progress(message=f"Another run of {feed} is going on (process {other.pid}); waiting."))
+        await asyncio.sleep(POLL_SECONDS)
+        waited += POLL_SECONDS
+
+
+@asynccontextmanager
+async def hold_submissions(ids: Sequence[str], holder: Holder, *, core: Core) -> AsyncIterator[None]:
+    """Keep the leases of claimed submissions alive while their run works."""
+
+    async def renew() -> None:
+        await core.submissions.renew(ids, holder=holder, seconds=LEASE_SECONDS)
+
+    async with _renewing(renew):
+        yield
+
+
+@asynccontextmanager
+async def _renewing(renew: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    async def renew_for_ever() -> None:
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            try:
+                await renew()
+            except AgentMemoryError as error:
+                # Compare-and-swap keeps the documents right even when the lease lapses; the next renewal tries again.
+                _log.warning("lease.renewal_failed", error=error.message)
+
+    renewal = asyncio.create_task(renew_for_ever())
+    try:
+        yield
+    finally:
+        renewal.cancel()

@@ -1,0 +1,184 @@
+"""The flow `sync-directory`. In: a feed. Out: a directory and a memory that are equal, and a state that tells the truth.
+
+Plan, batches down the one path, prune, report. A crash loses at most the batches in flight; the next run goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed
+from prefect.utilities.annotations import quote
+
+from flows.leases import hold_feed
+from flows.reports import publish_report
+from memory_core.bootstrap import current_core
+from memory_core.errors import NotFoundError, ValidationError
+from memory_core.models import Outcome, StoreOutcome
+from memory_core.ports import Core, Feed, Progress
+from memory_core.store_content import store_content
+from memory_core.sync import (
+    Action,
+    FileOutcome,
+    FileReport,
+    PlannedFile,
+    SyncReport,
+    batches,
+    deletions_need_confirmation,
+)
+from memory_core.sync_feed import FeedPlan, feed_of_path, report_untouched
+from tasks.directory import plan_task, prune_task, read_task, record_task
+from tasks.stages import TASK_STAGES
+
+BATCHES_AT_ONCE = 2
+MAX_FAILED_BATCHES_IN_A_ROW = 3
+_NAMED_FAILURES = 5
+
+
+@flow(name="sync-directory", persist_result=False, log_prints=False, validate_parameters=True)
+async def sync_directory_flow(
+    feed: str | None = None,
+    path: str | None = None,
+    confirm: str | None = None,
+    dry_run: bool = False,  # noqa: FBT001, FBT002 - Prefect's form sends by name
+) -> State[Any]:
+    """Make the memory equal to a directory: new files are stored, changed ones updated, gone ones deleted.
+
+    Args:
+        feed: The name of a configured directory.
+        path: A directory below MEMORY_ROOTS, instead of a feed; it becomes a feed.
+        confirm: The id of a plan whose many deletions you agree to. A run that needs it says so.
+        dry_run: Only plan, and report what would be done.
+    """
+    core = current_core()
+    started = time.monotonic()
+    await core.store.prepare(core.fingerprint)
+    chosen = await _choose_feed(feed, path, core)
+    async with hold_feed(chosen.name, core=core):
+        feed_plan = await plan_task(quote(chosen))
+        if dry_run:
+            return Completed(message=_say_plan(feed_plan), data=feed_plan)
+        run = _Run(core=core, feed_plan=feed_plan)
+        await run.store_all()
+        held_back = await run.prune(confirm)
+    report = SyncReport(
+        files=tuple(sorted([*run.reports, *report_untouched(feed_plan)], key=lambda file: file.path)),
+        chunks=run.chunks,
+        tokens_embedded=run.tokens_embedded,
+        seconds=round(time.monotonic() - started, 3),
+    )
+    await publish_report(chosen, report)
+    return _conclude(report, held_back)
+
+
+async def _choose_feed(name: str | None, path: str | None, core: Core) -> Feed:
+    feeds = await core.feeds.list_feeds()
+    if (name is None) == (path is None):
+        raise ValidationError("Say either a feed or a path.")
+    if name is not None:
+        known = next((feed for feed in feeds if feed.name == name), None)
+        if known is None:
+            names = ", ".join(feed.name for feed in feeds) or "none yet"
+            raise NotFoundError(f"There is no feed of that name. Known feeds: {names}.")
+        return known
+    root = Path(path or "").resolve()
+    if not any(root.is_relative_to(allowed.resolve()) for allowed in core.settings.memory_roots):
+        raise ValidationError("That path is not below MEMORY_ROOTS. Ask the owner of this memory to add it there.")
+    return await core.feeds.register_feed(feed_of_path(root, feeds))
+
+
+@dataclass(slots=True)
+class _Run:
+    """The batches of one run and what is known of them so far."""
+
+    core: Core
+    feed_plan: FeedPlan
+    reports: list[FileReport] = field(default_factory=list[FileReport])
+    chunks: int = 0
+    tokens_embedded: int = 0
+    done: int = 0
+    failures_in_a_row: int = 0
+    last_reason: str = ""
+
+    async def store_all(self) -> None:
+        """Send every batch down the path, a few at a time."""
+        planned = self.feed_plan.plan.select(Action.READ)
+        settings = self.core.settings
+        waiting = batches(planned, max_documents=settings.batch_documents, max_chars=settings.batch_chars)
+        self.core.on_progress(Progress(done=0, total=len(planned)))
+        await asyncio.gather(*(self._work(waiting, len(planned)) for _ in range(BATCHES_AT_ONCE)))
+
+    async def _work(self, waiting: Iterator[Sequence[PlannedFile]], total: int) -> None:
+        for batch in waiting:
+            if self.failures_in_a_row >= MAX_FAILED_BATCHES_IN_A_ROW:
+                self.reports += [_not_tried(planned, self.last_reason) for planned in batch]
+                continue
+            await self._store_batch(batch)
+            self.done += len(batch)
+            self.core.on_progress(Progress(done=self.done, total=total))
+
+    async def _store_batch(self, batch: Sequence[PlannedFile]) -> None:
+        reading = await read_task(quote(batch), quote(self.feed_plan), flow_run.id)
+        outcomes = await store_content([file.request for file in reading.read], core=self.core, stages=TASK_STAGES)
+        self._watch_failures(outcomes)
+        self.chunks += sum(one.chunk_count for one in outcomes if one.outcome in {Outcome.CREATED, Outcome.UPDATED})
+        self.tokens_embedded += sum(outcome.tokens_embedded for outcome in outcomes)
+        self.reports += await record_task(quote(reading), quote(outcomes), quote(self.feed_plan.feed))
+
+    def _watch_failures(self, outcomes: Sequence[StoreOutcome]) -> None:
+        """Three batches in a row that fail for the same passing reason: the provider or MongoDB is away, stop paying."""
+        reasons = {outcome.error.message for outcome in outcomes if outcome.error and outcome.error.retryable}
+        if outcomes and len(reasons) == 1 and all(outcome.outcome is Outcome.FAILED for outcome in outcomes):
+            reason = reasons.pop()
+            self.failures_in_a_row = self.failures_in_a_row + 1 if reason == self.last_reason else 1
+            self.last_reason = reason
+        elif outcomes:
+            self.failures_in_a_row, self.last_reason = 0, ""
+
+    async def prune(self, confirm: str | None) -> str | None:
+        """Delete what is gone. Returns the id of the plan whose deletions a person must confirm first, if any."""
+        plan = self.feed_plan.plan
+        if deletions_need_confirmation(plan) and confirm != plan.plan_id:
+            return plan.plan_id
+        self.reports += await prune_task(quote(self.feed_plan))
+        return None
+
+
+def _not_tried(planned: PlannedFile, reason: str) -> FileReport:
+    return FileReport(
+        path=planned.path,
+        source_id=planned.source_id,
+        outcome=FileOutcome.FAILED,
+        error=f"not tried: {MAX_FAILED_BATCHES_IN_A_ROW} batches in a row failed. {reason}",
+    )
+
+
+def _say_plan(feed_plan: FeedPlan) -> str:
+    counts = feed_plan.plan.summarize()
+    return "Would do: " + ", ".join(f"{name} {count}" for name, count in counts.items() if count)
+
+
+def _conclude(report: SyncReport, held_back: str | None) -> State[Any]:
+    """Completed only if every file is stored, unchanged, or skipped by policy, and nothing waits for a confirmation."""
+    failed = [file for file in report.files if file.outcome is FileOutcome.FAILED]
+    problems: list[str] = []
+    if failed:
+        named = "; ".join(f"{file.path}: {file.error}" for file in failed[:_NAMED_FAILURES])
+        problems.append(f"{len(failed)} of {len(report.files)} failed: {named}")
+    if held_back:
+        problems.append(
+            f"Many files are gone, so nothing was deleted. Check that the directory is complete; to delete their "
+            f"documents, run again with confirm={held_back}"
+        )
+    if problems:
+        return Failed(message=". ".join(problems), data=report)
+    stored = report.count(FileOutcome.CREATED, FileOutcome.UPDATED, FileOutcome.ATTRIBUTES_UPDATED)
+    return Completed(message=f"{stored} stored, {report.count(FileOutcome.UNCHANGED)} unchanged.", data=report)

@@ -1,0 +1,66 @@
+"""What every test can ask for: a real MongoDB, a real Prefect server, one home for the whole session."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings as hypothesis_settings
+
+from deployments.services import Addresses, Service, acquire, stop
+from memory_core.settings import Settings, load_settings
+
+# Equal inputs on every machine and every run: a red test can be repeated.
+hypothesis_settings.register_profile("suite", derandomize=True, deadline=None, print_blob=True)
+hypothesis_settings.load_profile("suite")
+
+for name in [*os.environ]:
+    if name.startswith(("MONGODB_", "PREFECT_", "MEMORY_", "EMBEDDING_", "CHUNK_", "SEARCH_", "LOG_")):
+        if name == "MEMORY_CORPORA":
+            continue
+        del os.environ[name]
+os.environ["DO_NOT_TRACK"] = "1"
+
+
+@pytest.fixture(scope="session")
+def session_home() -> Iterator[Path]:
+    """One MEMORY_HOME for the session, outside pytest's own directory: its path must stay short for a socket."""
+    home = Path(tempfile.mkdtemp(prefix="memory-test-"))
+    yield home
+    stop(load_settings(MEMORY_HOME=home), force=True)
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def session_settings(session_home: Path) -> Settings:
+    """The settings of that home, with the embedder that needs no model."""
+    return load_settings(MEMORY_HOME=session_home, EMBEDDING_PROVIDER="hash", MEMORY_IDLE_STOP_SECONDS=600)
+
+
+@pytest.fixture(scope="session")
+def mongodb_uri(session_settings: Settings) -> Iterator[str]:
+    """The address of a real MongoDB, a replica set of one."""
+    with acquire(session_settings, frozenset({Service.MONGODB}), on_progress=lambda _: None) as lease:
+        assert lease.addresses.mongodb_uri is not None
+        yield lease.addresses.mongodb_uri.get_secret_value()
+
+
+@pytest.fixture(scope="session")
+def service_addresses(session_settings: Settings) -> Iterator[Addresses]:
+    """MongoDB and a Prefect server, both real."""
+    with acquire(session_settings, frozenset(Service), on_progress=lambda _: None) as lease:
+        yield lease.addresses
+
+
+@pytest.fixture(scope="session")
+def corpora() -> Path:
+    """The shared corpora; a test that needs them is skipped, loudly, where they are absent."""
+    default = Path(__file__).parents[2] / "shared" / "corpora"
+    path = Path(os.environ.get("MEMORY_CORPORA", default))
+    if not path.is_dir():
+        pytest.skip(f"no corpora at {path}: set MEMORY_CORPORA")
+    return path

@@ -1,0 +1,120 @@
+"""The words, the basis and the text of a chunk's context."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from memory_core.context import choose_basis, embedding_input, rank_words, write_context
+from memory_core.models import ContextBasis
+
+RANKED = tuple(f"word{number:02}" for number in range(30))
+
+
+def test_the_most_telling_words_come_first() -> None:
+    """Frequent words rank first, long ones before short ones, and words that say nothing are left out."""
+    text = "The scheduler and the scheduler and the queue; return self.queue. Lease."
+
+    assert rank_words(text) == ("scheduler", "queue", "lease")
+
+
+def test_a_compound_counts_for_itself_and_its_parts() -> None:
+    """Code is told by whole names and by the words inside them, whichever way they are written."""
+    ranked = rank_words("readBody read_body HTMLServer 12345 x_1")
+
+    assert set(ranked) == {"readbody", "read_body", "read", "body", "htmlserver", "html", "server", "x_1"}
+    assert ranked.index("body") < ranked.index("htmlserver")
+
+
+def test_ranking_does_not_depend_on_the_order_of_equal_words() -> None:
+    """Moving a paragraph changes nothing."""
+    first, second = "alpha beta gamma. ", "delta epsilon zeta. "
+
+    assert rank_words(first + second) == rank_words(second + first)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a" * 5_000_000,
+        "# a" + " " * 4_999_000 + "b",
+        "deadbeef," * 550_000,
+        "x\n" + "=" * 4_999_000 + "x",
+        "<h1 " * 1_250_000,
+    ],
+    ids=["one word", "blanks", "list", "underline", "html"],
+)
+def test_hostile_text_takes_linear_time(text: str) -> None:
+    """Five million characters of anything are done in seconds."""
+    start = time.perf_counter()
+
+    rank_words(text)
+    embedding_input("context", text)
+
+    assert time.perf_counter() - start < 10
+
+
+def test_a_first_basis_is_the_twelve_best_words_in_alphabetical_order() -> None:
+    """The order of a basis does not follow every small change of the counts."""
+    basis, stale = choose_basis("Title", tuple(reversed(RANKED)), None)
+
+    assert basis == ContextBasis(title="Title", words=tuple(f"word{number}" for number in range(18, 30)))
+    assert not stale
+
+
+def test_a_recorded_basis_stays_while_its_words_are_still_telling() -> None:
+    """An edit that moves the words a little moves no vector."""
+    recorded = ContextBasis(title="Title", words=RANKED[12:24])
+
+    assert choose_basis("Title", RANKED, recorded) == (recorded, False)
+
+
+@pytest.mark.parametrize(
+    ("title", "words"),
+    [("Title", RANKED[13:25]), ("Old title", RANKED[:12]), ("Title", RANKED[:5])],
+    ids=["a word sank", "new title", "the document grew"],
+)
+def test_a_larger_change_keeps_the_recorded_basis_and_marks_it_stale(title: str, words: tuple[str, ...]) -> None:
+    """Old vectors stay in use, and the document says so."""
+    recorded = ContextBasis(title=title, words=words)
+
+    assert choose_basis("Title", RANKED, recorded) == (recorded, True)
+
+
+def test_a_context_has_title_path_and_words() -> None:
+    """A chunk says where it stands; a heading that repeats the title is not said twice."""
+    basis = ContextBasis(title="Guide", words=("lease", "queue"))
+
+    assert write_context(basis, ("Guide", "Locks", "Fair\nlocks")) == "Guide\nLocks > Fair locks\nlease queue"
+    assert write_context(ContextBasis(title="", words=()), ()) == ""
+
+
+def test_a_context_is_bounded() -> None:
+    """However long title, headings and words are, the chunk keeps the model's attention."""
+    basis = ContextBasis(title="t" * 512, words=tuple("w" * 32 for _ in range(12)))
+    context = write_context(basis, [f"heading {number} " + "h" * 100 for number in range(40)])
+
+    assert len(context) < 700
+    assert context.splitlines()[1].endswith("h" * 100)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("# Locks\nA lock.", "## Locks\nA lock."),
+        ("## Locks ##\nA lock.", "### Locks ###\nA lock."),
+        ("Locks\n=====\nA lock.", "Locks\n-----\nA lock."),
+        ("Locks\n=====\nA lock.", "# Locks\nA lock."),
+        ("<h2 id='a'>Locks</h2>", "<h3 id='a'>Locks</h3>"),
+    ],
+)
+def test_a_section_that_moves_one_level_down_keeps_its_input(before: str, after: str) -> None:
+    """Changing the level of headings costs no embedding."""
+    assert embedding_input("context", before) == embedding_input("context", after)
+
+
+@pytest.mark.parametrize("text", ["#tag", "a # b", "- item\n---", "| a |\n|---|", "# C#", "<hr>", "no heading"])
+def test_what_is_no_heading_mark_stays(text: str) -> None:
+    """Only the marks of headings are normalised."""
+    assert embedding_input("", text) == text
