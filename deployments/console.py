@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,9 @@ from memory_core.sync import FileOutcome, SyncReport
 _PASSAGE_CHARS = 480
 _NAMED_FILES = 10
 _CHUNK_PREVIEW_CHARS = 200
-_KEPT_CONTROLS = frozenset("\n\t")
+# The joiners make one sign of several (emoji, Persian, Hindi) and steer nothing.
+_KEPT_CONTROLS = frozenset("\n\t\u200c\u200d")
+_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -33,7 +35,12 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 def print_json(value: Mapping[str, Any]) -> None:
     """One JSON document on standard output."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, indent=2, default=str) + "\n")
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:  # a narrow terminal, or a file name that is no text: JSON has escapes for both
+        text = json.dumps(value, indent=2, default=str)
+    sys.stdout.write(text + "\n")
 
 
 def tell(text: str) -> None:
@@ -43,11 +50,11 @@ def tell(text: str) -> None:
 
 def visible(text: str) -> str:
     """The text without control and direction characters: stored text must not steer a terminal."""
-    return "".join(c if c in _KEPT_CONTROLS or unicodedata.category(c) not in {"Cc", "Cf"} else "·" for c in text)
+    return "".join(c if c in _KEPT_CONTROLS or unicodedata.category(c) not in _HIDDEN_CATEGORIES else "·" for c in text)
 
 
 @contextmanager
-def show_progress() -> Iterator[Callable[[Progress], None]]:
+def show_progress() -> Generator[Callable[[Progress], None]]:
     """A bar over documents, with the sentences of the run above it."""
     columns = (TextColumn("Storing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with ProgressBar(*columns, console=err, transient=False) as bar:

@@ -6,9 +6,9 @@ The command line writes them to a file below MEMORY_HOME: its standard error bel
 from __future__ import annotations
 
 import logging
-from collections.abc import MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 import structlog
 
@@ -24,15 +24,19 @@ _LEVELS = {
     LogLevel.INFO: logging.INFO,
     LogLevel.DEBUG: logging.DEBUG,
     LogLevel.TRACE: logging.DEBUG,
-    LogLevel.SILENT: logging.CRITICAL + 10,
 }
 
 
 def configure_log_lines(settings: Settings, stream: TextIO) -> None:
     """Send every line of this process to the stream."""
-    renderer = structlog.dev.ConsoleRenderer() if settings.log_pretty else structlog.processors.JSONRenderer()
+    renderer = (
+        structlog.dev.ConsoleRenderer(colors=stream.isatty())
+        if settings.log_pretty
+        else structlog.processors.JSONRenderer()
+    )
     structlog.configure(
         processors=[
+            *([_drop] if settings.log_level is LogLevel.SILENT else []),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -40,10 +44,15 @@ def configure_log_lines(settings: Settings, stream: TextIO) -> None:
             _scrub_values,
             renderer,
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[settings.log_level]),
+        wrapper_class=structlog.make_filtering_bound_logger(_LEVELS.get(settings.log_level, logging.CRITICAL)),
         logger_factory=structlog.WriteLoggerFactory(file=stream),
         cache_logger_on_first_use=False,
     )
+
+
+def _drop(_logger: object, _method: str, _event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Silent: structlog knows no level above critical."""
+    raise structlog.DropEvent
 
 
 def open_log_file(settings: Settings) -> TextIO:
@@ -52,11 +61,21 @@ def open_log_file(settings: Settings) -> TextIO:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.stat().st_size > LOG_FILE_LIMIT_BYTES:
         path.replace(path.with_suffix(".log.1"))
-    return path.open("a", encoding="utf-8", buffering=1)
+    # A path of the system may hold bytes that are no text; a line about it must not end the run.
+    return path.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
 
 
 def _scrub_values(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     for key, value in event.items():
-        if isinstance(value, str):
-            event[key] = scrub(value)
+        event[key] = _scrubbed(value)
     return event
+
+
+def _scrubbed(value: object) -> object:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _scrubbed(item) for key, item in cast("Mapping[object, object]", value).items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_scrubbed(item) for item in cast("Iterable[object]", value)]
+    return scrub(str(value))

@@ -6,8 +6,8 @@ A lease outlives a killed process, and a holder that is known to be dead does no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import structlog
@@ -25,7 +25,7 @@ _log = structlog.get_logger(__name__)
 
 
 @asynccontextmanager
-async def hold_feed(feed: str, *, core: Core) -> AsyncIterator[None]:
+async def hold_feed(feed: str, *, core: Core) -> AsyncGenerator[None]:
     """Keep other runs of this feed away; wait for the one that is going on.
 
     Raises:
@@ -35,11 +35,24 @@ async def hold_feed(feed: str, *, core: Core) -> AsyncIterator[None]:
     await _acquire(feed, holder, core)
 
     async def renew() -> None:
-        await core.feeds.acquire_lease(feed, holder, seconds=LEASE_SECONDS)
+        other = await core.feeds.acquire_lease(feed, holder, seconds=LEASE_SECONDS)
+        if other:
+            # Compare-and-swap keeps the documents right; two runs at once only do some work twice.
+            _log.warning("lease.lost", feed=feed, pid=other.pid)
 
-    async with _renewing(renew):
-        yield
-    await core.feeds.release_lease(feed, holder)
+    try:
+        async with _renewing(renew):
+            yield
+    finally:
+        await _release(feed, holder, core)
+
+
+async def _release(feed: str, holder: Holder, core: Core) -> None:
+    try:
+        await core.feeds.release_lease(feed, holder)
+    except AgentMemoryError as error:
+        # It lapses by itself; what the run came to must not be hidden by this.
+        _log.warning("lease.release_failed", feed=feed, error=error.message)
 
 
 async def _acquire(feed: str, holder: Holder, core: Core) -> None:
@@ -58,7 +71,7 @@ async def _acquire(feed: str, holder: Holder, core: Core) -> None:
 
 
 @asynccontextmanager
-async def hold_submissions(ids: Sequence[str], holder: Holder, *, core: Core) -> AsyncIterator[None]:
+async def hold_submissions(ids: Sequence[str], holder: Holder, *, core: Core) -> AsyncGenerator[None]:
     """Keep the leases of claimed submissions alive while their run works."""
 
     async def renew() -> None:
@@ -69,18 +82,25 @@ async def hold_submissions(ids: Sequence[str], holder: Holder, *, core: Core) ->
 
 
 @asynccontextmanager
-async def _renewing(renew: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    async def renew_for_ever() -> None:
-        while True:
-            await asyncio.sleep(RENEW_SECONDS)
-            try:
-                await renew()
-            except AgentMemoryError as error:
-                # Compare-and-swap keeps the documents right even when the lease lapses; the next renewal tries again.
-                _log.warning("lease.renewal_failed", error=error.message)
-
-    renewal = asyncio.create_task(renew_for_ever())
+async def _renewing(renew: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
+    ended = asyncio.Event()
+    renewal = asyncio.create_task(_renew_until(ended, renew))
     try:
         yield
     finally:
-        renewal.cancel()
+        # Not cancelled: a renewal under way goes on in its thread and would take the lease again after its release.
+        ended.set()
+        await renewal
+
+
+async def _renew_until(ended: asyncio.Event, renew: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), RENEW_SECONDS)
+        if ended.is_set():
+            return
+        try:
+            await renew()
+        except AgentMemoryError as error:
+            # Compare-and-swap keeps the documents right even when the lease lapses; the next renewal tries again.
+            _log.warning("lease.renewal_failed", error=error.message)

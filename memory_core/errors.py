@@ -27,7 +27,7 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-_CREDENTIALS_IN_URI = re.compile(r"([a-z][a-z0-9+.-]{1,30}://)[^/\s@\"']{1,400}@", re.IGNORECASE)
+_CREDENTIALS_IN_URI = re.compile(r"([a-z][a-z0-9+.-]{1,30}://)[^/\s\"']{1,400}@", re.IGNORECASE)
 _BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
 _KEY_LIKE = re.compile(r"\b(?:sk|pa|al|pk|rk)-[\w-]{12,}")
 _MESSAGE_LIMIT_CHARS = 4_000

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import html
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -177,9 +178,11 @@ def _best_window(
     matches: Sequence[Match], width: int, length: int, taken: Sequence[tuple[int, int]]
 ) -> tuple[int, int]:
     best: tuple[tuple[int, int, int], tuple[int, int]] | None = None
+    starts = [match.start for match in matches]
     for anchor in matches:
         start, end = _place_window(anchor, width, length, taken)
-        inside = [match for match in matches if start <= match.start and match.end <= end]
+        near = matches[bisect_left(starts, start) : bisect_left(starts, end)]
+        inside = [match for match in near if match.end <= end]
         rank = (-len({match.term for match in inside}), -len(inside), anchor.start)
         if best is None or rank < best[0]:
             best = (rank, (start, end))

@@ -6,11 +6,11 @@ undone because of a neighbour. A lost compare-and-swap is answered as a Conflict
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from memory_core.errors import AgentMemoryError, InternalError, StorageError
+from memory_core.errors import InternalError, StorageError
 from memory_core.models import Conflict, EmbeddedDocument, Failure, Outcome, StoreOutcome
 from memory_core.ports import Core, DocumentWrite, WriteResult, WriteVerdict
 from memory_core.sizes import estimate_row_bytes
@@ -31,7 +31,8 @@ async def persist_documents(writes: Sequence[DocumentWrite], *, core: Core) -> l
     results: dict[int, StoreOutcome | Conflict | Failure] = {**broken}
     sound = [position for position in range(len(writes)) if position not in broken]
     budget = min(GROUP_BYTES, await core.store.transaction_budget_bytes())
-    for group in _groups(sound, writes, limit_bytes=budget):
+    sizes = {position: _row_bytes(writes[position], core.fingerprint.dimensions) for position in sound}
+    for group in _groups(sizes, limit_bytes=budget):
         results.update(await _write_group(group, writes, core))
     return [results[position] for position in range(len(writes))]
 
@@ -55,11 +56,10 @@ def _broken(write: EmbeddedDocument, what: str) -> Failure:
     return Failure(error=error, source_id=write.document.source_id)
 
 
-def _groups(positions: Sequence[int], writes: Sequence[DocumentWrite], *, limit_bytes: int) -> Iterator[list[int]]:
+def _groups(sizes: Mapping[int, int], *, limit_bytes: int) -> Iterator[list[int]]:
     group: list[int] = []
     filled = 0
-    for position in positions:
-        size = _row_bytes(writes[position])
+    for position, size in sizes.items():
         if group and filled + size > limit_bytes:
             yield group
             group, filled = [], 0
@@ -69,16 +69,23 @@ def _groups(positions: Sequence[int], writes: Sequence[DocumentWrite], *, limit_
         yield group
 
 
-def _row_bytes(write: DocumentWrite) -> int:
-    if not isinstance(write, EmbeddedDocument):
-        return 0
-    attributes = write.document.attributes
+def _row_bytes(write: DocumentWrite, dimensions: int) -> int:
+    """Bytes in the server's cache. New attributes alone touch every row too, and a touched row counts in full."""
+    document, base = write.document, write.document.base
+    body_bytes = len(document.content.encode())
+    if isinstance(write, EmbeddedDocument):
+        rows = len(write.chunks)
+        text_bytes = sum(len(chunk.chunk.text.encode()) + len(chunk.context.encode()) for chunk in write.chunks)
+    else:
+        rows, text_bytes, body_bytes = base.chunk_count if base else 0, body_bytes, 0
+    attributes = document.attributes
+    parents = (attributes.title, attributes.uri or "", *attributes.tags)
     return estimate_row_bytes(
-        body_bytes=len(write.document.content.encode()),
-        rows=len(write.chunks),
-        row_text_bytes=sum(len(chunk.chunk.text.encode()) + len(chunk.context.encode()) for chunk in write.chunks),
-        row_parent_bytes=len(attributes.title.encode()) + sum(len(tag.encode()) for tag in attributes.tags),
-        dimensions=write.fingerprint.dimensions,
+        body_bytes=body_bytes,
+        rows=rows,
+        row_text_bytes=text_bytes,
+        row_parent_bytes=sum(len(parent.encode()) for parent in parents),
+        dimensions=dimensions,
     )
 
 
@@ -91,32 +98,28 @@ async def _write_group(
         if error.retryable:
             raise
         if len(group) == 1:
-            return [(group[0], _failed(writes[group[0]], error))]
+            return [(group[0], Failure(error=error, source_id=writes[group[0]].document.source_id))]
         results = [WriteResult(verdict=WriteVerdict.ABORTED)] * len(group)  # one of them is guilty: find out which
     settled: list[tuple[int, StoreOutcome | Conflict | Failure]] = []
     for position, result in zip(group, results, strict=True):
         if result.verdict is WriteVerdict.ABORTED and len(group) > 1:
             settled += await _write_group([position], writes, core)
         else:
-            settled.append((position, _settle(writes[position], result)))
+            settled.append((position, _settle(writes[position], result, core)))
     return settled
 
 
-def _settle(write: DocumentWrite, result: WriteResult) -> StoreOutcome | Conflict:
+def _settle(write: DocumentWrite, result: WriteResult, core: Core) -> StoreOutcome | Conflict:
     if result.verdict is WriteVerdict.WRITTEN and result.version is not None:
-        return _written(write, result.version)
+        return _written(write, result.version, core)
     return Conflict(source_id=write.document.source_id)
 
 
-def _failed(write: DocumentWrite, error: AgentMemoryError) -> Failure:
-    return Failure(error=error, source_id=write.document.source_id)
-
-
-def _written(write: DocumentWrite, version: int) -> StoreOutcome:
+def _written(write: DocumentWrite, version: int, core: Core) -> StoreOutcome:
     document, base = write.document, write.document.base
     notes = document.notes
     if isinstance(write, EmbeddedDocument):
-        chunk_count, strategy, fingerprint = len(write.chunks), write.chunking.strategy, write.fingerprint
+        chunk_count, strategy = len(write.chunks), write.chunking.strategy
         tokens = write.tokens_embedded
         if write.context_stale:
             notes = (
@@ -125,7 +128,7 @@ def _written(write: DocumentWrite, version: int) -> StoreOutcome:
             )
     else:
         chunk_count, strategy = (base.chunk_count, base.strategy) if base else (0, None)
-        fingerprint, tokens = None, 0
+        tokens = 0
     return StoreOutcome(
         outcome=_outcome(write),
         source_id=document.source_id,
@@ -134,7 +137,7 @@ def _written(write: DocumentWrite, version: int) -> StoreOutcome:
         version=version,
         chunk_count=chunk_count,
         strategy=strategy,
-        fingerprint=fingerprint,
+        fingerprint=core.fingerprint,  # of every row of what is current, kept or new
         tokens_embedded=tokens,
         reason=document.reason,
         notes=notes,

@@ -1,26 +1,26 @@
 """Every setting in one frozen class. In: the environment and `.env`. Out: Settings, or ConfigError with all problems.
 
-The only reader of the environment. An empty variable means its default. Defaults that differ from the original system
-have their reason in docs/decisions/0005-defaults.md.
+The only reader of the environment. A blank variable means its default, and blanks around a value are dropped. Defaults
+that differ from the original system have their reason in docs/decisions/0005-defaults.md.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import platformdirs
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from memory_core.errors import ConfigError, register_secret
+from memory_core.errors import ConfigError, register_secret, scrub
 
 APP_NAME = "agent-memory"
-_DATABASE_NAME = re.compile(r"^[^/\\. \"$*<>:?|\x00]{1,63}$")
+_DATABASE_NAME = re.compile(r"[^/\\.\s\"$*<>:?|\x00]{1,63}")
 
 
 class EmbeddingProvider(StrEnum):
@@ -175,15 +175,37 @@ class Settings(BaseSettings):
     ] = LogLevel.INFO
     log_pretty: Annotated[bool, Field(alias="LOG_PRETTY", description="Log lines for people instead of JSON.")] = False
 
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_blanks(cls, values: Any) -> Any:  # noqa: ANN401 - whatever the sources gave
+        if not isinstance(values, Mapping):
+            return values
+        given = cast("Mapping[str, object]", values)
+        trimmed = {name: value.strip() if isinstance(value, str) else value for name, value in given.items()}
+        return {name: value for name, value in trimmed.items() if value != ""}
+
     @field_validator("memory_home", mode="after")
     @classmethod
     def _resolve_home(cls, value: Path) -> Path:
-        return Path(os.path.abspath(value.expanduser()))  # noqa: PTH100 - resolve() would follow links the user chose
+        # abspath, because resolve() would follow links the user chose
+        return Path(os.path.abspath(_expand(value)))  # noqa: PTH100
+
+    @field_validator("memory_mongod", mode="after")
+    @classmethod
+    def _expand_mongod(cls, value: Path | None) -> Path | None:
+        return _expand(value) if value else None
+
+    @field_validator("memory_roots", mode="after")
+    @classmethod
+    def _expand_roots(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        return tuple(map(_expand, value))
 
     @field_validator("memory_roots", mode="before")
     @classmethod
     def _split_roots(cls, value: object) -> object:
-        return tuple(part for part in value.split(os.pathsep) if part) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        return tuple(part.strip() for part in value.split(os.pathsep) if part.strip())
 
     @field_validator("mongodb_uri", mode="after")
     @classmethod
@@ -195,8 +217,15 @@ class Settings(BaseSettings):
     @field_validator("mongodb_db_name", mode="after")
     @classmethod
     def _check_database_name(cls, value: str) -> str:
-        if not _DATABASE_NAME.match(value):
+        if not _DATABASE_NAME.fullmatch(value):
             raise ValueError('must have 1 to 63 characters and none of / \\ . space " $ * < > : ? |')
+        return value
+
+    @field_validator("prefect_api_url", mode="after")
+    @classmethod
+    def _check_api_url(cls, value: str | None) -> str | None:
+        if value and not value.startswith(("http://", "https://")):
+            raise ValueError("must begin with http:// or https://")
         return value
 
     @field_validator("embedding_provider", mode="before")
@@ -225,12 +254,23 @@ class Settings(BaseSettings):
         return self.prefect_api_url is None
 
     def redacted_summary(self) -> dict[str, Any]:
-        """Every setting by its variable name, secrets as `[secret]`: safe for a log line."""
-        return {
-            spec.alias or name: ("[secret]" if isinstance(value, SecretStr) else value)
-            for name, spec in type(self).model_fields.items()
-            for value in (getattr(self, name),)
-        }
+        """Every setting by its variable name as plain JSON, secrets as `[secret]`: safe for a log line."""
+        return {spec.alias or name: _show(getattr(self, name)) for name, spec in type(self).model_fields.items()}
+
+
+def _expand(path: Path) -> Path:
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        raise ValueError("names the home of a user that this machine does not know; write the path in full") from None
+
+
+def _show(value: object) -> object:
+    if isinstance(value, SecretStr):
+        return "[secret]"
+    if isinstance(value, tuple):
+        return [_show(item) for item in cast("tuple[object, ...]", value)]
+    return scrub(str(value)) if isinstance(value, (str, Path)) else value
 
 
 # pydantic-settings takes `_env_file` in its constructor, which its type does not show.

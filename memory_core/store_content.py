@@ -16,6 +16,7 @@ import structlog
 from memory_core.chunk.chunk_content import chunk_documents
 from memory_core.embed import embed_documents
 from memory_core.errors import AgentMemoryError, ConflictError, InternalError, ValidationError
+from memory_core.identity import is_source_id
 from memory_core.models import Conflict, Document, Failure, Outcome, Plan, StoreOutcome, StoreRequest
 from memory_core.persist import persist_documents
 from memory_core.ports import AttributeWrite, Core, DocumentWrite, Stages
@@ -39,11 +40,17 @@ async def store_content(
 
     Never raises for a document: what went wrong is the error of its `failed` outcome.
     """
-    batch = _Batch(requests=requests)
+    batch = _Batch(requests=requests, source_ids=_requested_ids(requests))
     waiting = list(range(len(requests)))
     while waiting:
         waiting = await _run_round(batch, waiting, core=core, stages=stages)
     return [batch.outcomes[position] for position in range(len(requests))]
+
+
+def _requested_ids(requests: Sequence[StoreRequest]) -> dict[int, str]:
+    """The legal ids that callers gave: what an outcome names before, or without, a validated document."""
+    given = {position: (request.request.source_id or "").strip() for position, request in enumerate(requests)}
+    return {position: source_id for position, source_id in given.items() if is_source_id(source_id)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +58,7 @@ class _Batch:
     """The requests and what is known of them so far, by position."""
 
     requests: Sequence[StoreRequest]
-    source_ids: dict[int, str] = field(default_factory=dict[int, str])
+    source_ids: dict[int, str]
     conflicts: Counter[int] = field(default_factory=Counter[int])
     outcomes: dict[int, StoreOutcome] = field(default_factory=dict[int, StoreOutcome])
 
@@ -63,7 +70,7 @@ class _Batch:
             self.outcomes[position] = result
 
     def meet_conflict(self, position: int) -> bool:
-        """Count it. True where the document goes round again; each has rounds of its own, whatever its neighbours do."""
+        """Count it for this document alone. True where it goes round again."""
         self.conflicts[position] += 1
         if self.conflicts[position] < MAX_ROUNDS:
             return True
@@ -117,9 +124,7 @@ async def _run_stage(
     if not values:
         return {}
     try:
-        results = await stage(values, core=core)
-        if len(results) != len(values):
-            raise InternalError(f"A stage answered {len(results)} of {len(values)} documents; report this.")
+        results = await _ask(stage, values, core)
     except AgentMemoryError as error:
         results = [Failure(error=error) for _ in values]
     except Exception as error:  # noqa: BLE001 - a defect fails its documents, with its cause, and never the whole run
@@ -134,6 +139,15 @@ async def _run_stage(
         else:
             passed[position] = result
     return passed
+
+
+async def _ask(
+    stage: Callable[..., Awaitable[Sequence[_R | Failure]]], values: Sequence[_V], core: Core
+) -> Sequence[_R | Failure]:
+    results = await stage(values, core=core)
+    if len(results) != len(values):
+        raise InternalError(f"A stage answered {len(results)} times for {len(values)} documents; report this.")
+    return results
 
 
 def _one_per_source(validated: dict[int, Document]) -> tuple[dict[int, Document], list[int]]:

@@ -17,6 +17,7 @@ from memory_core.errors import SyncError
 from memory_core.files import Blank, Changed, FileReading, FileText, Quarantine, ScannedFile
 from memory_core.models import (
     MAX_CONTENT_CHARS,
+    MAX_URI_CHARS,
     ChunkOptions,
     ContentType,
     Outcome,
@@ -176,11 +177,13 @@ def _settle(
 def _make_request(
     planned: PlannedFile, file: ScannedFile, reading: FileText, feed: Feed, flow_run_id: str | None
 ) -> ReadFile:
+    uri = file.absolute.as_uri()
     request = StoreRequest(
         request=StoreContentRequest(
             content=reading.text,
             source_id=planned.source_id,
-            uri=file.absolute.as_uri(),
+            # A deep path in percent signs can exceed what a uri may have; `metadata.path` has it in any case.
+            uri=uri if len(uri) <= MAX_URI_CHARS else None,
             content_type=file.content_type.value,
             metadata={"path": planned.path},
         ),

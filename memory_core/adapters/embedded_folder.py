@@ -26,6 +26,7 @@ from memory_core.adapters.text_terms import TextTerms
 _log = structlog.get_logger(__name__)
 
 _LOCK_NAME = "lock"
+_OWNER_ONLY = 0o700
 _DATA_FILES = ("rows-*", "vectors-*", "text-*")
 
 
@@ -76,7 +77,7 @@ class IndexFolder:
 
     def prepare_writing(self) -> View:
         """Under the lock: the newest commit, with what a crash left behind it cut off, or a new empty one."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.make_folder()
         view = self.load()
         if view is not None:
             try:
@@ -84,6 +85,10 @@ class IndexFolder:
             except CorruptIndexError as error:
                 _log.warning("search.index_unusable", reason=str(error))
         return self._start_over()
+
+    def make_folder(self) -> None:
+        """Make the folder where it is missing; for its owner only: it holds the words of everything stored."""
+        self.folder.mkdir(mode=_OWNER_ONLY, parents=True, exist_ok=True)
 
     def open_writer(self) -> FolderWriter:
         """Under the lock, after `prepare_writing`: take in documents."""
@@ -123,6 +128,7 @@ class IndexFolder:
     def _read(self, mark: tuple[int, int] | None) -> View | None:
         record = files.read_record(self.folder)
         if record is None:
+            self._forget()
             return None
         if record.shape != self.shape:
             raise CorruptIndexError("it was made for another database, model, language or version")

@@ -26,6 +26,7 @@ from memory_core.adapters.embedded_plan import (
     plan_update,
     to_ms,
 )
+from memory_core.adapters.embedded_record import CorruptIndexError
 from memory_core.adapters.embedded_writer import DocumentRows, FolderWriter, View
 from memory_core.errors import IndexUnavailableError, SearchError
 from memory_core.ports import MemoryStore
@@ -161,13 +162,13 @@ class Refresher:
     @contextmanager
     def _try_lock(self) -> Generator[bool]:
         try:
-            self._folder.folder.mkdir(parents=True, exist_ok=True)
+            self._folder.make_folder()
             self._folder.lock.acquire(timeout=0)
         except filelock.Timeout:
             yield False
             return
         except OSError as error:
-            raise describe_os_error(error) from error
+            raise describe_failure(error) from error
         try:
             yield True
         finally:
@@ -194,12 +195,18 @@ async def in_thread(
     except asyncio.CancelledError:
         await asyncio.wait([running])
         raise
-    except OSError as error:
-        raise describe_os_error(error) from error
+    except (OSError, CorruptIndexError) as error:
+        raise describe_failure(error) from error
 
 
-def describe_os_error(error: OSError) -> SearchError:
-    """The one place where a failure of the disk becomes an error of ours."""
+def describe_failure(error: OSError | CorruptIndexError) -> SearchError:
+    """The one table from a failure of the files to an error of ours."""
+    if isinstance(error, CorruptIndexError):
+        return IndexUnavailableError(
+            "The files of the search index changed while they were used: search again. If that does not help, remove "
+            "the folder MEMORY_HOME/search; it is built again.",
+            cause=str(error),
+        )
     return SearchError(
         "The files of the search index cannot be read or written: check the free space and the permissions below "
         "MEMORY_HOME/search. The folder may be removed; it is built again.",

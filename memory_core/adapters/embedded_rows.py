@@ -179,6 +179,7 @@ class RowLog:
     known: dict[str, KnownDocument] = field(default_factory=dict[str, KnownDocument])
     anchors: tuple[KnownDocument, ...] = ()
     _offset: int = 0
+    _compared_at_ms: int = 0
     _chunk_ids: list[str] = field(default_factory=list[str])
     _document_ids: list[str] = field(default_factory=list[str])
     _document_codes: dict[str, int] = field(default_factory=dict[str, int])
@@ -193,6 +194,10 @@ class RowLog:
         """
         entries = self._read_entries(record.journal_bytes)
         self._apply(entries)
+        # After a comparison of everything the newest commits may be others than those that were watched before.
+        changed = [entry.document_id for entry in entries]
+        self._choose_anchors(changed if record.compared_at_ms == self._compared_at_ms else self.known)
+        self._compared_at_ms = record.compared_at_ms
         self._offset = record.journal_bytes
         if len(self._chunk_ids) != record.rows:
             raise CorruptIndexError("the journal has another number of rows than the record")
@@ -211,7 +216,9 @@ class RowLog:
 
     def read_tail(self) -> frozenset[str]:
         """The documents of whole lines beyond what was caught up with: work that was cut off before its record."""
-        data = journal_path(self.folder, self.generation).read_bytes()[self._offset :]
+        with journal_path(self.folder, self.generation).open("rb") as file:
+            file.seek(self._offset)
+            data = file.read()
         whole = data[: data.rfind(b"\n") + 1]
         return frozenset(entry.document_id for entry in _parse(whole))
 
@@ -254,7 +261,6 @@ class RowLog:
                 added.add(entry, self._code_document(entry.document_id), self._space_codes)
                 self._chunk_ids += entry.chunk_ids
         self._arrays = self._arrays.grow(added, dead)
-        self._choose_anchors(entries)
 
     def _code_document(self, document_id: str) -> int:
         code = self._document_codes.get(document_id)
@@ -264,8 +270,8 @@ class RowLog:
             self._document_codes[document_id] = code
         return code
 
-    def _choose_anchors(self, entries: Sequence[JournalEntry]) -> None:
-        names = {anchor.document_id for anchor in self.anchors} | {entry.document_id for entry in entries}
+    def _choose_anchors(self, changed: Iterable[str]) -> None:
+        names = {anchor.document_id for anchor in self.anchors}.union(changed)
         stamped = [known for name in names if (known := self.known.get(name)) and known.stamp_ms > 0]
         self.anchors = tuple(heapq.nlargest(ANCHORS, stamped, key=lambda known: (known.stamp_ms, known.document_id)))
 

@@ -229,9 +229,9 @@ class MongoStore:
 
     def _read_document(self, identifier: str) -> StoredDocument | None:
         documents = self._connection.collection(DOCUMENTS)
-        row = documents.find_one({"sourceId": identifier})
-        if row is None and (object_id := _object_id(identifier)):
-            row = documents.find_one({"_id": object_id})
+        object_id = _object_id(identifier)
+        row = documents.find_one({"_id": object_id}) if object_id else None
+        row = row or documents.find_one({"sourceId": identifier})
         if row is None:
             return None
         return rows.read_stored_document(row, self._read_tallies([row["_id"]]).get(row["_id"]))

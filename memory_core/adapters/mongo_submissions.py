@@ -17,9 +17,9 @@ from pymongo.errors import DuplicateKeyError
 
 from memory_core.adapters import mongo_rows as rows
 from memory_core.adapters.mongo_connection import MongoConnection, Row
-from memory_core.adapters.mongo_indexes import CONTENTS, DOCUMENTS, SUBMISSIONS, TRASH
+from memory_core.adapters.mongo_indexes import CONTENTS, SUBMISSIONS
 from memory_core.adapters.mongo_leases import lease_row, read_holder
-from memory_core.models import Holder, Outcome, Provenance, StoreContentRequest, StoreRequest
+from memory_core.models import Holder, Outcome, Provenance, StoreContentRequest, StoreRequest, hash_text
 from memory_core.ports import OpenSubmission, Submission, SubmissionState
 
 MAX_ATTEMPTS = 3
@@ -50,6 +50,8 @@ class MongoSubmissionStore:
             "openKey": key,
             "state": SubmissionState.STAGED.value,
             "bodyId": body_id,
+            "contentHash": hash_text(request.request.content),
+            "adopted": False,
             "request": _request_row(request),
             "attempts": 0,
             "outcome": None,
@@ -115,9 +117,7 @@ class MongoSubmissionStore:
     def _find_open(self, limit: int) -> list[OpenSubmission]:
         found = self._connection.collection(SUBMISSIONS).find({"state": {"$in": _OPEN}}, {"lease": 1})
         return [
-            OpenSubmission(
-                submission_id=str(row["_id"]), holder=read_holder(row["lease"]) if "lease" in row else None
-            )
+            OpenSubmission(submission_id=str(row["_id"]), holder=read_holder(row["lease"]) if "lease" in row else None)
             for row in found.sort("stagedAt", 1).limit(limit)
         ]
 
@@ -147,17 +147,11 @@ class MongoSubmissionStore:
     def _drop_unadopted(self, ids: Sequence[str]) -> None:
         """Remove staged bodies that no version adopted (unchanged content); an adopted one belongs to its version."""
         submissions = self._connection.collection(SUBMISSIONS)
-        bodies = {row["bodyId"] for row in submissions.find({"_id": {"$in": _object_ids(ids)}}, {"bodyId": 1})}
-        adopted = {
-            entry["bodyId"]
-            for name in (DOCUMENTS, TRASH)
-            for row in self._connection.collection(name).find(
-                {"versions.bodyId": {"$in": sorted(bodies)}}, {"versions.bodyId": 1}
-            )
-            for entry in row["versions"]
-        }
-        self._connection.collection(CONTENTS).delete_many({"bodyId": {"$in": sorted(bodies - adopted)}})
-        submissions.update_many({"_id": {"$in": _object_ids(ids)}}, {"$set": {"bodyId": None}})
+        finished = {"_id": {"$in": _object_ids(ids)}}
+        bodies = [row["bodyId"] for row in submissions.find({**finished, "adopted": False}, {"bodyId": 1})]
+        if bodies:
+            self._connection.collection(CONTENTS).delete_many({"bodyId": {"$in": bodies}})
+        submissions.update_many(finished, {"$set": {"bodyId": None}})
 
     async def read(self, submission_id: str) -> Submission | None:
         """See SubmissionStore."""

@@ -1,7 +1,7 @@
 """A vocabulary file from a package in, a TokenCounter out; it never asks the network and never imports the package.
 
-    tiktoken finds no vocabulary package        -> ConfigError
-    the file is not the one that was published  -> ConfigError
+tiktoken finds no vocabulary package        -> ConfigError
+the file is not the one that was published  -> ConfigError
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _SPECIAL_TOKENS = {"<|endoftext|>": 100257}
 
 # tiktoken's pattern engine gives up on about a million blanks in a row that something follows (0.14, measured).
 _LONGEST_BLANK_RUN_CHARS = 100_000
-_BLANK = r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-_BLANK_CHAR = regex.compile(_BLANK)
-_LONG_BLANK_RUN = regex.compile(f"{_BLANK}{{{_LONGEST_BLANK_RUN_CHARS + 1},}}+")
+_BLANKS = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_BLANK_CHAR = regex.compile(f"[{_BLANKS}]")
+_LONG_BLANK_RUN = regex.compile(f"[{_BLANKS}]{{{_LONGEST_BLANK_RUN_CHARS + 1},}}+")
 _LINE_ENDS = regex.compile(r"[\r\n]*+")
-_SYMBOL = regex.compile(r"[^\s\p{L}\p{N}]")
+_SYMBOL = regex.compile(rf"[^{_BLANKS}\p{{L}}\p{{N}}]")
 
 _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
 
@@ -80,9 +80,7 @@ def load_tiktoken_counter() -> TiktokenCounter:
         ConfigError: the package is missing, or its file is not the published vocabulary.
     """
     ranks = _parse(_read_vocabulary())
-    encoding = tiktoken.Encoding(
-        _NAME, pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens=dict(_SPECIAL_TOKENS)
-    )
+    encoding = tiktoken.Encoding(_NAME, pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens=dict(_SPECIAL_TOKENS))
     chars_per_token = np.zeros(encoding.max_token_value + 1, dtype=np.uint8)
     for token, rank in ranks.items():
         chars_per_token[rank] = _count_lead_bytes(token)

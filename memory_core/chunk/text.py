@@ -19,6 +19,4 @@ def scan_text(content: str) -> Structure:
     lines = content.replace("\r\n", " \n").translate(_LINE_ENDS)
     level = block_level(0)
     cuts = [Cut(0, level), *(Cut(gap.end(), level) for gap in _BLANK_LINES.finditer(lines))]
-    return Structure(
-        strategy=PARAGRAPH_STRATEGY, lines=lines, cuts=cuts, sections=[Section(0, len(content), ())]
-    )
+    return Structure(strategy=PARAGRAPH_STRATEGY, lines=lines, cuts=cuts, sections=[Section(0, len(content), ())])

@@ -1,0 +1,144 @@
+"""A stretch of text without structural cuts in, one good place to cut it out: line, sentence, word, grapheme cluster.
+
+Only the window that a chunk could fill is looked at, so the time is linear whatever the text is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from memory_core.chunk.clusters import Clusters
+from memory_core.chunk.ruler import Ruler
+from memory_core.chunk.structure import Structure
+from memory_core.chunk.units import first_non_blank
+from memory_core.models import ChunkOptions
+
+_CLOSERS = r"[\"'”’»)\]」』】）]*+"
+# A sentence ends at a mark with blanks behind it, unless it goes on in lower case or the mark ends an abbreviation or
+# an initial; marks that are written without blanks (CJK and others) end one by themselves.
+_SENTENCE_END = re.compile(
+    rf"(?<!\b[A-Za-z])(?<!\b(?:Mr|Dr|Ms|St|vs|cf|No|al))(?<!\b(?:Mrs|etc|Fig|Vol|Inc|Ltd))[.!?…]{_CLOSERS}\s++(?![a-z])"
+    rf"|[!?]{_CLOSERS}\s++|[。！？｡．।॥؟۔።។။]{_CLOSERS}\s*+"
+)
+_SENTENCE_LINE_END = re.compile(rf"[.!?…:。！？｡؟।]{_CLOSERS}[ \t]*+\n")
+_BLANK = re.compile(r"\s")
+
+
+class Inside:
+    """Finds cuts inside one text."""
+
+    def __init__(
+        self, content: str, structure: Structure, ruler: Ruler, clusters: Clusters, options: ChunkOptions
+    ) -> None:
+        self._content = content
+        self._lines = structure.lines
+        self._ruler = ruler
+        self._clusters = clusters
+        self._options = options
+
+    def find_cut(self, start: int, floor: int, end: int, *, tokens: int) -> int:
+        """Where to end a chunk that begins at `start`, behind `floor` and before `end`, within about so many tokens.
+
+        A chunk is filled at least by half and to the minimum, unless the next line, sentence or word would fit a chunk
+        of its own and be cut otherwise. `floor` is not blank.
+        """
+        limit = min(self._ruler.reach(start, tokens), end)
+        if limit <= floor:
+            floor = start
+        tiers: tuple[tuple[Callable[[int, int], int | None], Callable[[int, int], int | None], bool], ...] = (
+            (self._last_line, self._line_stop, False),
+            (self._last_sentence, self._sentence_stop, True),
+            (self._last_word, self._word_stop, False),
+        )
+        for last, stop, heeds_minimum in tiers:
+            cut = last(floor, limit)
+            if cut is None:
+                continue
+            filled = self._ruler.estimate(start, cut)
+            if filled >= max(tokens // 2, self._options.minimum):
+                return cut
+            if not (heeds_minimum and filled < self._options.minimum) and self._next_fits(cut, end, stop):
+                return cut
+        return self._last_cluster(start, floor, limit, tokens)
+
+    def find_start(self, earliest: int, end: int, *, tokens: int) -> int:
+        """Where an overlap that ends at `end` begins, at `earliest` or behind: a line, sentence, word or cluster.
+
+        Lines and sentences only where they leave half of the tokens. Returns `end` where there is no such place.
+        """
+        line = self._lines.find("\n", max(earliest - 1, 0), end)
+        sentence = _SENTENCE_END.search(self._content, earliest, end)
+        word = earliest if self._is_word_start(earliest) else self._blank_behind(earliest, end)
+        wishes = (line if line >= 0 else end, sentence.end() if sentence else end, end if word is None else word)
+        for wish in wishes:
+            start = first_non_blank(self._content, wish)
+            if start < end and (wish is word or self._ruler.estimate(start, end) >= tokens // 2):
+                return start
+        cluster_start, cluster_end = self._clusters.around(earliest)
+        edge = earliest if cluster_start == earliest else cluster_end
+        return min(first_non_blank(self._content, edge), end)
+
+    # --- the last cut of a kind before the limit ----------------------------------------------------------------------
+
+    def _last_line(self, floor: int, limit: int) -> int | None:
+        """Behind the last line end; rather behind one that ends a sentence too, in the second half of the window."""
+        line = self._lines.rfind("\n", floor, limit + 1)
+        if line <= floor:
+            return None
+        sentence_lines = [
+            found.end() for found in _SENTENCE_LINE_END.finditer(self._lines, (floor + limit) // 2, limit + 1)
+        ]
+        return sentence_lines[-1] if sentence_lines else line + 1
+
+    def _last_sentence(self, floor: int, limit: int) -> int | None:
+        cut = None
+        # The blank behind the mark may be the first character outside.
+        for found in _SENTENCE_END.finditer(self._content, floor, limit + 1):
+            if self._clusters.is_edge(found.end()):
+                cut = found.end()
+        return cut
+
+    def _last_word(self, floor: int, limit: int) -> int | None:
+        if limit == len(self._content) or _BLANK.match(self._content, limit) or self._content[limit - 1].isspace():
+            cut = limit
+        else:
+            words = self._content[floor:limit].rsplit(None, 1)
+            if len(words) < 2:  # noqa: PLR2004 - one word: nothing to part
+                return None
+            cut = limit - len(words[1])
+        # Some signs take the blank behind them into their cluster.
+        text_end = floor + len(self._content[floor:cut].rstrip())
+        return cut if self._clusters.is_edge(text_end) else None
+
+    def _last_cluster(self, start: int, floor: int, limit: int, tokens: int) -> int:
+        """The last edge of a cluster; a cluster that does not fit by itself is cut between code points."""
+        cluster_start, cluster_end = self._clusters.around(limit)
+        if cluster_start > floor or limit == len(self._content):
+            return cluster_start if limit < len(self._content) else limit
+        return cluster_end if self._ruler.estimate(start, cluster_end) <= tokens else limit
+
+    # --- whether what follows a cut would be cut by going on ----------------------------------------------------------
+
+    def _next_fits(self, cut: int, end: int, stop: Callable[[int, int], int | None]) -> bool:
+        start = first_non_blank(self._content, cut)
+        bound = self._ruler.reach(start, self._options.size)
+        return end <= bound or stop(start, bound) is not None
+
+    def _line_stop(self, start: int, bound: int) -> int | None:
+        line = self._lines.find("\n", start, bound + 1)
+        return line if line >= 0 else None
+
+    def _sentence_stop(self, start: int, bound: int) -> int | None:
+        found = _SENTENCE_END.search(self._content, start, bound + 1)
+        return found.end() if found else None
+
+    def _word_stop(self, start: int, bound: int) -> int | None:
+        return self._blank_behind(start, bound + 1)
+
+    def _blank_behind(self, start: int, end: int) -> int | None:
+        found = _BLANK.search(self._content, start, end)
+        return found.start() if found else None
+
+    def _is_word_start(self, position: int) -> bool:
+        return position > 0 and self._content[position - 1].isspace() and not self._content[position].isspace()

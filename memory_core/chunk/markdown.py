@@ -1,0 +1,318 @@
+"""A Markdown text in, its Structure out: CommonMark blocks as an offset-preserving scan; inline marks are not read.
+
+Only lines that begin with a mark, and blank lines, are looked at one by one; everything between them is one paragraph.
+A quote is scanned as a text of its own in which its `>` are blanks, so every offset stays an offset into the source.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from memory_core.chunk.front_matter import measure_front_matter
+from memory_core.chunk.outline import Outline
+from memory_core.chunk.structure import ITEM_STEP, Structure, block_level
+
+MARKDOWN_STRATEGY = "markdown-structural"
+
+_TAB_COLUMNS = 4
+_CODE_INDENT_COLUMNS = 4
+_MAX_ITEM_GAP_COLUMNS = 4
+# Deeper containers are read as plain text: each level of quotes copies its text once.
+_MAX_DEPTH = 12
+
+# Positions in these point at the line end AHEAD of a line, so that the engine can leap from line end to line end.
+_EVENT = re.compile(r"\n([ \t]*+)([#`~*+\-<>=_0-9\n])")
+_BLANK_LINES = re.compile(r"(?:[ \t]*+\n)++")
+_INDENT = re.compile(r"[ \t]*+")
+_ATX = re.compile(r"(#{1,6})(?=[ \t\n])([^\n]*)")
+_ATX_CLOSING = re.compile(r"(?:^|[ \t])#+[ \t]*$")
+_SETEXT = re.compile(r"(=++|-++)[ \t]*+\n")
+_BREAK = re.compile(r"([-*_])(?:[ \t]*+\1){2,}+[ \t]*+\n")
+_ITEM = re.compile(r"([-+*]|\d{1,9}[.)])([ \t]++|(?=\n))")
+_FENCE = re.compile(r"(`{3,}+)[^`\n]*+\n|(~{3,}+)")
+_QUOTE_LINES = re.compile(r"(?:\n[ \t]*+>[^\n]*+)++")
+_QUOTE_MARK = re.compile(r"\n[ \t]*+> ?")
+_CODE_LINES = re.compile(r"(?:\n(?: {4}| {0,3}\t)[^\n]*+)++")
+
+_HTML_ENDS = (
+    (
+        re.compile(r"<(?:script|pre|style|textarea)(?=[\s>])", re.IGNORECASE),
+        re.compile(r"</(?:script|pre|style|textarea)>", re.IGNORECASE),
+    ),
+    (re.compile(r"<!--"), re.compile(r"-->")),
+    (re.compile(r"<\?"), re.compile(r"\?>")),
+    (re.compile(r"<![A-Za-z]"), re.compile(r">")),
+    (re.compile(r"<!\[CDATA\["), re.compile(r"\]\]>")),
+)
+_HTML_BLOCK = re.compile(
+    r"</?(?:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div"
+    r"|dl|dt|fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link"
+    r"|main|menu|menuitem|nav|noframes|ol|optgroup|option|p|param|search|section|summary|table|tbody|td|tfoot|th"
+    r"|thead|title|tr|track|ul)(?=[\s>]|/>)",
+    re.IGNORECASE,
+)
+_HTML_TAG_LINE = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*+(?:[ \t][^<>\n]*+)?/?>[ \t]*+\n")
+_NEXT_BLANK_LINE = re.compile(r"\n(?=[ \t]*+\n)")
+
+
+def scan_markdown(content: str) -> Structure:
+    """Read the blocks, sections and headings of a Markdown text."""
+    # A CRLF becomes a blank and a line end: all offsets stay.
+    lines = content.replace("\r\n", " \n").replace("\r", "\n")
+    outline = Outline()
+    _Blocks(f"\n{lines}\n", outline).scan(front_matter_chars=measure_front_matter(lines))
+    return outline.build(content, lines=lines, strategy=MARKDOWN_STRATEGY)
+
+
+class _Blocks:
+    """Scans one run of lines. `base` is the column at which its content begins, `depth` how many containers are around.
+
+    An index into `source` is the content's offset plus one: `source` begins with a line end that is not the content's.
+    So the index of the line end ahead of a line is the offset of that line, once `offset` is added.
+    """
+
+    def __init__(self, source: str, outline: Outline, *, offset: int = 0, base: int = 0, depth: int = 0) -> None:
+        self._source = source
+        self._outline = outline
+        self._offset = offset
+        self._base = base
+        self._depth = depth
+        self._items: list[int] = []  # the content columns of the open list items
+        self._item_ends: dict[int, int] = {}
+        self._paragraph_open = False
+        self._setext_start: int | None = None
+        self._in_code = False
+
+    def scan(self, *, front_matter_chars: int = 0) -> None:
+        """Add all blocks to the outline."""
+        at, last = 0, len(self._source) - 1
+        if front_matter_chars:
+            self._open_block(0)
+            at = front_matter_chars + 1
+        while event := _EVENT.search(self._source, at):
+            if event.start() > at:
+                self._read_plain(at)
+            at = self._read_event(event)
+        if at < last:
+            self._read_plain(at)
+
+    def _read_event(self, event: re.Match[str]) -> int:
+        """Read a line that is blank or begins with a mark; return the line end ahead of what is next."""
+        line, start, mark = event.start(), event.start(2), event[2]
+        if mark == "\n":
+            blank = _BLANK_LINES.match(self._source, line + 1)
+            self._close_paragraph()
+            return blank.end() - 1 if blank else line + 1
+        indent = _columns(event[1])
+        depth = self._depth_at(indent)
+        if indent - self._column(depth) < _CODE_INDENT_COLUMNS:
+            after = self._read_mark(mark, line, start, indent)
+            if after is not None:
+                return after
+        self._read_plain(line)
+        return self._source.find("\n", start)
+
+    def _read_mark(self, mark: str, line: int, start: int, indent: int) -> int | None:
+        """Read the block that begins at the mark; None where the line is plain text after all."""
+        match mark:
+            case "#":
+                return self._read_atx(line, start, indent)
+            case "`" | "~":
+                return self._read_fence(line, start, indent)
+            case ">":
+                return self._read_quote(line, indent)
+            case "<":
+                return self._read_html(line, start, indent)
+            case "=":
+                return self._read_setext(start, indent)
+            case "-" | "*" | "_" | "+":
+                after = self._read_setext(start, indent) if mark == "-" else None
+                after = self._read_break(line, start, indent) if after is None else after
+                return self._read_item(line, start, indent) if after is None else after
+            case _:
+                return self._read_item(line, start, indent)
+
+    # --- leaf blocks --------------------------------------------------------------------------------------------------
+
+    def _read_plain(self, line: int) -> None:
+        """Lines without a mark: they go on with the open paragraph, or begin a paragraph or indented code."""
+        if self._paragraph_open:
+            return
+        indent = _columns(self._indent_of(line))
+        depth = self._enter(indent)
+        if indent - self._column(depth) >= _CODE_INDENT_COLUMNS:
+            if not self._in_code:
+                self._open_block(line, whole=True)
+            self._in_code = True
+            return
+        self._open_block(line)
+        self._paragraph_open = True
+        self._setext_start = line if not (self._items or self._depth) else None
+
+    def _read_atx(self, line: int, start: int, indent: int) -> int | None:
+        heading = _ATX.match(self._source, start)
+        if heading is None:
+            return None
+        self._enter(indent)
+        if self._items or self._depth:
+            self._open_block(line)
+        else:
+            name = _ATX_CLOSING.sub("", heading[2].rstrip())
+            self._outline.add_heading(line, heading.end() - 1, len(heading[1]), name)
+        self._end_leaf()
+        return heading.end()
+
+    def _read_setext(self, start: int, indent: int) -> int | None:
+        underline = _SETEXT.match(self._source, start)
+        if underline is None or self._setext_start is None or self._depth_at(indent) != len(self._items):
+            return None
+        position = self._setext_start
+        depth = 1 if underline[1][0] == "=" else 2
+        name = self._source[position:start]
+        self._outline.add_heading(position, underline.end() - 2, depth, name, was_block=True)
+        self._end_leaf()
+        return underline.end() - 1
+
+    def _read_break(self, line: int, start: int, indent: int) -> int | None:
+        thematic = _BREAK.match(self._source, start)
+        if thematic is None:
+            return None
+        self._enter(indent)
+        self._open_block(line)
+        self._end_leaf()
+        return thematic.end() - 1
+
+    def _read_fence(self, line: int, start: int, indent: int) -> int | None:
+        fence = _FENCE.match(self._source, start)
+        if fence is None:
+            return None
+        self._enter(indent)
+        self._open_block(line, whole=True)
+        return self._skip_fence(fence)
+
+    def _skip_fence(self, fence: re.Match[str]) -> int:
+        """Go to the end of the closing line, of the item around it, or of the text."""
+        self._end_leaf()
+        run = fence[1] or fence[2]
+        opening_end = self._source.find("\n", fence.end(1) if fence[1] else fence.end())
+        limit = self._item_end(opening_end)
+        closing = _closing_fence(run[0], len(run), self._column(len(self._items))).search(
+            self._source, opening_end, limit + 1
+        )
+        return closing.end() - 1 if closing else limit
+
+    def _read_html(self, line: int, start: int, indent: int) -> int | None:
+        end = self._html_end(start)
+        if end is None:
+            return None
+        self._enter(indent)
+        self._open_block(line)
+        self._end_leaf()
+        return end
+
+    def _html_end(self, start: int) -> int | None:
+        last = len(self._source) - 1
+        for opening, closing in _HTML_ENDS:
+            if opening.match(self._source, start):
+                closed = closing.search(self._source, start + 2)
+                return self._source.find("\n", closed.end()) if closed else last
+        is_block = _HTML_BLOCK.match(self._source, start)
+        if not is_block and (self._paragraph_open or not _HTML_TAG_LINE.match(self._source, start)):
+            return None
+        blank = _NEXT_BLANK_LINE.search(self._source, start)
+        return blank.start() if blank else last
+
+    # --- containers ---------------------------------------------------------------------------------------------------
+
+    def _read_item(self, line: int, start: int, indent: int) -> int | None:
+        item = _ITEM.match(self._source, start)
+        depth = self._depth_at(indent)
+        is_sibling = depth < len(self._items)
+        if item is None or depth + self._depth >= _MAX_DEPTH:
+            return None
+        content = item.end()
+        is_empty = self._source[content] == "\n"
+        if self._paragraph_open and not is_sibling and (is_empty or item[1].rstrip(".)") not in {"-", "+", "*", "1"}):
+            return None
+        self._enter(indent)
+        level = block_level(self._depth + depth)
+        self._end_leaf()
+        self._outline.add_block(line + self._offset, level + ITEM_STEP * is_sibling, whole=not is_sibling)
+        gap = _columns(item[2])
+        self._items.append(indent + len(item[1]) + (gap if 0 < gap <= _MAX_ITEM_GAP_COLUMNS and not is_empty else 1))
+        if fence := _FENCE.match(self._source, content):
+            return self._skip_fence(fence)
+        self._paragraph_open = not is_empty
+        return self._source.find("\n", content)
+
+    def _read_quote(self, line: int, indent: int) -> int | None:
+        lines = _QUOTE_LINES.match(self._source, line)
+        depth = self._depth + self._enter(indent) + 1
+        if lines is None or depth >= _MAX_DEPTH:
+            return None
+        self._open_block(line)
+        self._end_leaf()
+        blanked = _QUOTE_MARK.sub(lambda mark: "\n" + " " * (len(mark[0]) - 1), lines[0])
+        base = len(mark[0]) - 1 if (mark := _QUOTE_MARK.match(lines[0])) else 0
+        _Blocks(blanked + "\n", self._outline, offset=self._offset + line, base=base, depth=depth).scan()
+        # A plain line below may go on with the quote's last paragraph.
+        self._paragraph_open = not blanked[blanked.rfind("\n") :].isspace()
+        return lines.end()
+
+    def _enter(self, indent: int) -> int:
+        """Leave the items that a line at this column is not part of; return how many are left."""
+        del self._items[self._depth_at(indent) :]
+        return len(self._items)
+
+    def _depth_at(self, indent: int) -> int:
+        depth = len(self._items)
+        while depth and indent < self._items[depth - 1]:
+            depth -= 1
+        return depth
+
+    def _column(self, depth: int) -> int:
+        return self._items[depth - 1] if depth else self._base
+
+    def _item_end(self, at: int) -> int:
+        """The line end ahead of the first line at or behind `at` that is left of the item's content."""
+        if not self._items:
+            return len(self._source) - 1
+        column = self._items[-1]
+        # Kept until it is passed: an item of many fences is searched once.
+        end = self._item_ends.get(column, -1)
+        if end <= at:
+            outside = _left_of(column).search(self._source, at)
+            end = outside.start() if outside else len(self._source) - 1
+            self._item_ends[column] = end
+        return end
+
+    def _open_block(self, line: int, *, whole: bool = False) -> None:
+        self._in_code = False
+        self._outline.add_block(line + self._offset, block_level(self._depth + len(self._items)), whole=whole)
+
+    def _end_leaf(self) -> None:
+        self._close_paragraph()
+        self._in_code = False
+
+    def _close_paragraph(self) -> None:
+        self._paragraph_open = False
+        self._setext_start = None
+
+    def _indent_of(self, line: int) -> str:
+        indent = _INDENT.match(self._source, line + 1)
+        return indent[0] if indent else ""
+
+
+def _columns(indent: str) -> int:
+    return len(indent.expandtabs(_TAB_COLUMNS)) if "\t" in indent else len(indent)
+
+
+@lru_cache(maxsize=256)
+def _closing_fence(mark: str, length: int, column: int) -> re.Pattern[str]:
+    return re.compile(rf"\n[ \t]{{0,{column + _CODE_INDENT_COLUMNS - 1}}}{re.escape(mark)}{{{length},}}+[ \t]*+\n")
+
+
+@lru_cache(maxsize=256)
+def _left_of(column: int) -> re.Pattern[str]:
+    return re.compile(rf"\n(?=[^\n])(?! {{{column}}}|[ \t]*+(?:\n|\Z)|\t)")
