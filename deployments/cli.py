@@ -145,7 +145,7 @@ def ingest(
     as_json: JsonOption = False,
 ) -> None:
     """Make the memory equal to a directory: store new files, update changed ones, delete what is gone."""
-    from deployments.cli_content import check_directory, ingest_directory
+    from deployments.cli_ingest import check_directory, ingest_directory
     from deployments.console import show_progress
 
     settings = _start()

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deployments.console import out, print_json, print_report, tell
-from deployments.submit import RunResult, run_directory, run_submissions
+from deployments.console import out, print_json, tell
+from deployments.submit import run_submissions
 from memory_core.adapters.file_readers import read_text_file
 from memory_core.adapters.file_types import content_type_of
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.chunk.chunk_content import chunk_content
 from memory_core.errors import ConflictError, NotFoundError, SyncError, ValidationError
-from memory_core.files import FileText
+from memory_core.files import MAX_FILE_BYTES, FileText
 from memory_core.identity import fold_content_type
 from memory_core.models import (
     ChunkingResult,
@@ -28,72 +28,14 @@ from memory_core.models import (
     StoredDocument,
     StoreRequest,
 )
-from memory_core.ports import Core, DeleteSelector, Feed
+from memory_core.ports import Core, DeleteSelector
 from memory_core.rules import normalise_text
 from memory_core.settings import Settings
 from memory_core.submissions import stage_request
-from memory_core.sync import SyncReport
-from memory_core.sync_feed import MAX_FILE_BYTES, FeedPlan, feed_of_path
 from memory_core.validate import parse_request
 from memory_core.wire import deletion_json
 
 EXIT_FAILED = 1
-
-
-def check_directory(path: Path) -> None:
-    """Refuse what cannot be a feed before any service is started.
-
-    Raises:
-        ValidationError: there is no such directory.
-    """
-    if not path.exists():
-        raise ValidationError(f"The directory {path} does not exist. Check the path; nothing changed.")
-    if not path.is_dir():
-        raise ValidationError(f"{path} is a file. `memory store {path}` stores one file; ingest takes a directory.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestRun:
-    """How a directory run ended."""
-
-    feed: Feed
-    result: RunResult
-
-    def show(self, *, as_json: bool) -> int:
-        """Print the report. 1 where any file failed or deletions wait for a confirmation."""
-        value = self.result.value
-        if isinstance(value, SyncReport):
-            if as_json:
-                print_json(value.to_json())
-            else:
-                print_report(self.feed.name, value)
-        elif isinstance(value, FeedPlan):
-            if as_json:
-                print_json({"feed": self.feed.name, "planId": value.plan.plan_id, "plan": value.plan.summarize()})
-            else:
-                out.print(self.result.message)
-        if not self.result.completed:
-            tell(self.result.message)
-        return 0 if self.result.completed else EXIT_FAILED
-
-
-async def ingest_directory(
-    core: Core,
-    path: Path,
-    name: str | None,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    *,
-    confirm: str | None,
-    dry_run: bool,
-) -> IngestRun:
-    """Make the directory a feed and run the flow on it. The owner's command line may name any directory."""
-    await core.store.prepare(core.fingerprint)
-    feed = feed_of_path(path, await core.feeds.list_feeds(), name=name)
-    if include or exclude:
-        feed = replace(feed, include=include, exclude=exclude)
-    feed = await core.feeds.register_feed(feed)
-    return IngestRun(feed=feed, result=await run_directory(feed.name, confirm=confirm, dry_run=dry_run))
 
 
 def read_request(file: str, fields: Mapping[str, Any], *, metadata: str | None) -> StoreContentRequest:

@@ -7,7 +7,8 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from typing import Any
+from types import FrameType
+from typing import Any, TypeAlias
 
 from deployments.console import out, print_json, tell, visible
 from deployments.services import Service, ServiceStatus, acquire, read_status, stop
@@ -16,14 +17,22 @@ from memory_core.ports import ActiveSpace, Core, StoreHealth
 from memory_core.settings import Settings
 
 EXIT_FAILED = 1
+_Found: TypeAlias = tuple[StoreHealth, ActiveSpace | None, str]
+_WithCore: TypeAlias = Callable[[Settings, Callable[[Core], Awaitable[_Found]]], _Found]
+
 _PACKAGES = ("agent-memory", "prefect", "pymongo", "tiktoken", "tantivy", "numpy")
 
 
 def keep_services_up(settings: Settings, *, as_json: bool) -> None:
     """Hold every service until Ctrl-C or SIGTERM, then stop those that nobody else uses."""
     ended = threading.Event()
-    signal.signal(signal.SIGINT, lambda *_: ended.set())
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        ended.set()
+
+    signal.signal(signal.SIGINT, end)
+    signal.signal(signal.SIGTERM, end)
     with acquire(settings, frozenset(Service), on_progress=tell) as lease:
         shown = {
             "home": str(settings.memory_home),
@@ -52,19 +61,18 @@ def stop_services(settings: Settings, *, force: bool, as_json: bool) -> int:
     return EXIT_FAILED if report.refused else 0
 
 
-def examine(settings: Settings, with_core: Callable[..., Any], *, as_json: bool) -> int:
+def examine(settings: Settings, with_core: _WithCore, *, as_json: bool) -> int:
     """Look at everything, change nothing. 1 where something is wrong."""
     status = read_status(settings)
     problems = list(status.problems)
     health: StoreHealth | None = None
     space: ActiveSpace | None = None
 
-    async def look(core: Core) -> tuple[StoreHealth, ActiveSpace | None, str]:
+    async def look(core: Core) -> _Found:
         return await core.store.check_health(), await core.store.read_active_space(), core.fingerprint.key
 
-    look_at: Callable[[Core], Awaitable[tuple[StoreHealth, ActiveSpace | None, str]]] = look
     try:
-        health, space, asked = with_core(settings, look_at)
+        health, space, asked = with_core(settings, look)
         problems += health.faults
         if space and space.fingerprint != asked:
             problems.append(

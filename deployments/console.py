@@ -20,7 +20,7 @@ from rich.text import Text
 
 from memory_core.models import ChunkingResult, Hit, SearchAnswer, SourceListing
 from memory_core.ports import Progress
-from memory_core.sync import FileOutcome, SyncReport
+from memory_core.sync.values import FileOutcome, SyncReport
 
 _PASSAGE_CHARS = 480
 _NAMED_FILES = 10

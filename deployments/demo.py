@@ -1,4 +1,4 @@
-"""`make demo`. In: this repository's own documents. Out: what a first user sees: ingestion, three answers, what is next.
+"""`make demo`. In: this repository's own documents. Out: what a first user sees: a run, three answers, what is next.
 
 It runs the same commands that a person would type, under its own MEMORY_HOME, and stops what it started.
 """

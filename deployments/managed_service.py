@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from typing import Any, Protocol, TypeAlias
 
@@ -114,7 +115,8 @@ class ManagedService:
         except AgentMemoryError:
             raise
         except Exception as error:
-            # A defect in a start must reach the waiting clients as a sentence too.
+            # A defect in a start must reach the waiting clients as a sentence too; the log has the rest.
+            traceback.print_exc()
             raise ServiceError(
                 f"{self.server.name} could not be started. The supervisor's log has the details.", cause=error
             ) from error

@@ -6,9 +6,9 @@ Prefect reads its settings when it is imported, so nothing here imports it befor
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import httpx
 
@@ -20,6 +20,9 @@ from memory_core.settings import Settings
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
+
+    # What calling a flow with `return_state=True` really gives; Prefect's overloads do not know it for async flows.
+    _FlowCall: TypeAlias = Callable[..., Awaitable[State[Any]]]
 
 _AWAY_STATUS = 500
 
@@ -47,8 +50,9 @@ async def run_directory(feed: str, *, confirm: str | None = None, dry_run: bool 
     """
     from flows.sync_directory import sync_directory_flow  # noqa: PLC0415 - after prepare_prefect
 
+    run = cast("_FlowCall", sync_directory_flow)
     with _prefect_answers():
-        state: State[Any] = await sync_directory_flow(feed=feed, confirm=confirm, dry_run=dry_run, return_state=True)
+        state = await run(feed=feed, confirm=confirm, dry_run=dry_run, return_state=True)
     return await _read_state(state)
 
 
@@ -57,13 +61,14 @@ async def run_submissions(ids: Sequence[str], *, core: Core) -> Mapping[str, Map
     from flows.store_content import run_submissions as run_plainly  # noqa: PLC0415 - after prepare_prefect
     from flows.store_content import store_content_flow  # noqa: PLC0415 - after prepare_prefect
 
+    run = cast("_FlowCall", store_content_flow)
     try:
         with _prefect_answers():
-            state: State[Any] = await store_content_flow(submission_ids=list(ids), return_state=True)
+            state = await run(submission_ids=list(ids), return_state=True)
     except ServiceError:
         return await run_plainly(ids, core=core)
     result = await _read_state(state)
-    return result.value if isinstance(result.value, Mapping) else {}
+    return cast("Mapping[str, Mapping[str, Any]]", result.value or {})
 
 
 class _prefect_answers:  # noqa: N801 - reads as a condition at its use

@@ -1,4 +1,4 @@
-"""What a run shows in Prefect's UI. In: a report. Out: a table that a person reads; paths and reasons, never content."""
+"""What a run shows in Prefect's UI. In: a report. Out: a table for a person; paths and reasons, never content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from prefect.artifacts import acreate_table_artifact
 
 from memory_core.ports import Feed
-from memory_core.sync import FileOutcome, SyncReport
+from memory_core.sync.values import FileOutcome, SyncReport
 
 MAX_NAMED_FILES = 200
 

@@ -1,4 +1,4 @@
-"""The flow `sync-directory`. In: a feed. Out: a directory and a memory that are equal, and a state that tells the truth.
+"""The flow `sync-directory`. In: a feed. Out: a memory that is equal to it, and a state that tells the truth.
 
 Plan, batches down the one path, prune, report. A crash loses at most the batches in flight; the next run goes on.
 """
@@ -16,7 +16,6 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
-from prefect.utilities.annotations import quote
 
 from flows.leases import hold_feed
 from flows.reports import publish_report
@@ -25,18 +24,12 @@ from memory_core.errors import NotFoundError, ValidationError
 from memory_core.models import Outcome, StoreOutcome
 from memory_core.ports import Core, Feed, Progress
 from memory_core.store_content import store_content
-from memory_core.sync import (
-    Action,
-    FileOutcome,
-    FileReport,
-    PlannedFile,
-    SyncReport,
-    batches,
-    deletions_need_confirmation,
-)
+from memory_core.sync.plan import batches, deletions_need_confirmation
+from memory_core.sync.values import Action, FileOutcome, FileReport, PlannedFile, SyncReport
 from memory_core.sync_feed import FeedPlan, feed_of_path, report_untouched
 from tasks.directory import plan_task, prune_task, read_task, record_task
 from tasks.stages import TASK_STAGES
+from tasks.task_options import unwalked
 
 BATCHES_AT_ONCE = 2
 MAX_FAILED_BATCHES_IN_A_ROW = 3
@@ -63,7 +56,7 @@ async def sync_directory_flow(
     await core.store.prepare(core.fingerprint)
     chosen = await _choose_feed(feed, path, core)
     async with hold_feed(chosen.name, core=core):
-        feed_plan = await plan_task(quote(chosen))
+        feed_plan = await plan_task(unwalked(chosen))
         if dry_run:
             return Completed(message=_say_plan(feed_plan), data=feed_plan)
         run = _Run(core=core, feed_plan=feed_plan)
@@ -89,10 +82,16 @@ async def _choose_feed(name: str | None, path: str | None, core: Core) -> Feed:
             names = ", ".join(feed.name for feed in feeds) or "none yet"
             raise NotFoundError(f"There is no feed of that name. Known feeds: {names}.")
         return known
-    root = Path(path or "").resolve()
-    if not any(root.is_relative_to(allowed.resolve()) for allowed in core.settings.memory_roots):
-        raise ValidationError("That path is not below MEMORY_ROOTS. Ask the owner of this memory to add it there.")
+    root = _resolve_below(path or "", core.settings.memory_roots)
     return await core.feeds.register_feed(feed_of_path(root, feeds))
+
+
+def _resolve_below(path: str, roots: Sequence[Path]) -> Path:
+    """Every way in but the owner's command line takes only what the owner opened. Links are followed first."""
+    root = Path(path).resolve()
+    if not any(root.is_relative_to(allowed.resolve()) for allowed in roots):
+        raise ValidationError("That path is not below MEMORY_ROOTS. Ask the owner of this memory to add it there.")
+    return root
 
 
 @dataclass(slots=True)
@@ -126,15 +125,15 @@ class _Run:
             self.core.on_progress(Progress(done=self.done, total=total))
 
     async def _store_batch(self, batch: Sequence[PlannedFile]) -> None:
-        reading = await read_task(quote(batch), quote(self.feed_plan), flow_run.id)
+        reading = await read_task(unwalked(batch), unwalked(self.feed_plan), flow_run.id)
         outcomes = await store_content([file.request for file in reading.read], core=self.core, stages=TASK_STAGES)
         self._watch_failures(outcomes)
         self.chunks += sum(one.chunk_count for one in outcomes if one.outcome in {Outcome.CREATED, Outcome.UPDATED})
         self.tokens_embedded += sum(outcome.tokens_embedded for outcome in outcomes)
-        self.reports += await record_task(quote(reading), quote(outcomes), quote(self.feed_plan.feed))
+        self.reports += await record_task(unwalked(reading), unwalked(outcomes), unwalked(self.feed_plan.feed))
 
     def _watch_failures(self, outcomes: Sequence[StoreOutcome]) -> None:
-        """Three batches in a row that fail for the same passing reason: the provider or MongoDB is away, stop paying."""
+        """Three batches in a row that fail for the same passing reason: something is away, so stop paying."""
         reasons = {outcome.error.message for outcome in outcomes if outcome.error and outcome.error.retryable}
         if outcomes and len(reasons) == 1 and all(outcome.outcome is Outcome.FAILED for outcome in outcomes):
             reason = reasons.pop()
@@ -148,7 +147,7 @@ class _Run:
         plan = self.feed_plan.plan
         if deletions_need_confirmation(plan) and confirm != plan.plan_id:
             return plan.plan_id
-        self.reports += await prune_task(quote(self.feed_plan))
+        self.reports += await prune_task(unwalked(self.feed_plan))
         return None
 
 

@@ -31,6 +31,8 @@ _CREDENTIALS_IN_URI = re.compile(r"([a-z][a-z0-9+.-]{1,30}://)[^/\s\"']{1,400}@"
 _BEARER = re.compile(r"\b(bearer|basic)\s+[\w.~+/=-]{8,}", re.IGNORECASE)
 _KEY_LIKE = re.compile(r"\b(?:sk|pa|al|pk|rk)-[\w-]{12,}")
 _MESSAGE_LIMIT_CHARS = 4_000
+_WINDOW_CHARS = 64_000
+_LONGEST_CREDENTIALS_CHARS = 450  # what the first pattern can match, and a little
 _MINIMUM_SECRET_CHARS = 8
 
 _known_secrets: set[str] = set()
@@ -46,10 +48,17 @@ def scrub(text: str) -> str:
     """Return the text without known secrets, credentials in URIs, bearer tokens and key-like words."""
     for secret in sorted(_known_secrets, key=len, reverse=True):
         text = text.replace(secret, "[secret]")
+    if len(text) > _WINDOW_CHARS:
+        # A vendor's megabytes are cut before the slow part, with a seam beyond the limit that may hold half a secret.
+        return _scrub_patterns(text[:_WINDOW_CHARS])[:-_LONGEST_CREDENTIALS_CHARS][:_MESSAGE_LIMIT_CHARS] + "…"
+    text = _scrub_patterns(text)
+    return text if len(text) <= _MESSAGE_LIMIT_CHARS else text[:_MESSAGE_LIMIT_CHARS] + "…"
+
+
+def _scrub_patterns(text: str) -> str:
     text = _CREDENTIALS_IN_URI.sub(r"\1[secret]@", text)
     text = _BEARER.sub(r"\1 [secret]", text)
-    text = _KEY_LIKE.sub("[secret]", text)
-    return text if len(text) <= _MESSAGE_LIMIT_CHARS else text[:_MESSAGE_LIMIT_CHARS] + "…"
+    return _KEY_LIKE.sub("[secret]", text)
 
 
 class AgentMemoryError(Exception):

@@ -34,7 +34,7 @@ _STOP_WORDS = frozenset(
     """
     a an and are as at be but by can do does for from had has have how i if in into is it its my no not of on or our so
     that the their then there these they this to was we what when where which who why will with you your
-    """.split()  # noqa: SIM905 - words read as words
+    """.split()
 )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,19 @@ class TokenCounter(Protocol):
 
     def ends(self, text: str) -> NDArray[np.int64]:
         """The code-point offset behind each token, ascending; a token that ends inside a code point ends behind it."""
+        ...
+
+
+@runtime_checkable
+class LineCounter(TokenCounter, Protocol):
+    """A TokenCounter for which a line that begins with a non-blank begins a token, whatever is ahead of it.
+
+    Its counts add up at such lines: a slice is counted by its first and last line and what was counted between them.
+    """
+
+    @property
+    def adds_up_at_lines(self) -> Literal[True]:
+        """The mark of such a counter."""
         ...
 
 

@@ -116,7 +116,8 @@ def plain_issue(issue: Mapping[str, Any]) -> str:
     shown = shorten(_visible(str(name)), _MAX_ARGUMENT_NAME_CHARS)
     if issue["type"] == "extra_forbidden":
         return f"an argument that is not known ({shown})"
-    where = "".join(f"[{part}]" for part in inside if isinstance(part, int))  # a key inside is the caller's text
+    is_place = all(isinstance(part, int) for part in inside)  # the key of an object is the caller's text
+    where = "".join(f"[{part}]" for part in inside) if is_place else ""
     return f"{shown}{where}: {str(issue['msg']).removeprefix('Value error, ')}"
 
 

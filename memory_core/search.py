@@ -104,8 +104,7 @@ class _Asker:
         if ours != stored:
             raise SearchError(
                 f"The stored vectors are of the embedding space {stored} and this process uses {ours}. Set the "
-                "embedding settings as they were, search with mode text, or change the stored vectors with "
-                "`memory reembed --activate`."
+                "embedding settings as they were, or search with mode text."
             )
         vector = self.vector
         if vector is None:

@@ -42,6 +42,9 @@ class LogLevel(StrEnum):
     SILENT = "silent"
 
 
+_OWN_MODELS = {EmbeddingProvider.LOCAL: "all-MiniLM-L6-v2-int8", EmbeddingProvider.HASH: "word-votes-1"}
+
+
 def _default_home() -> Path:
     return Path(platformdirs.user_data_dir(APP_NAME, appauthor=False))
 
@@ -302,6 +305,7 @@ def load_settings(*, env_file: Path | None = None, **overrides: Any) -> Settings
 
 
 def _cross_field_problems(settings: Settings, *, bad: frozenset[str]) -> list[str]:
+    own_model = _OWN_MODELS[settings.embedding_provider]
     rules = [
         (
             ("CHUNK_OVERLAP_TOKENS", "CHUNK_SIZE_TOKENS"),
@@ -322,6 +326,11 @@ def _cross_field_problems(settings: Settings, *, bad: frozenset[str]) -> list[st
             ("EMBEDDING_DIMENSIONS", "EMBEDDING_PROVIDER"),
             settings.embedding_provider is EmbeddingProvider.LOCAL and settings.embedding_dimensions not in {None, 384},
             "EMBEDDING_DIMENSIONS: the local model has 384; unset it or use another EMBEDDING_PROVIDER",
+        ),
+        (
+            ("EMBEDDING_MODEL", "EMBEDDING_PROVIDER"),
+            settings.embedding_model not in {None, own_model},
+            f"EMBEDDING_MODEL: the provider {settings.embedding_provider} has one model, {own_model}; unset it",
         ),
     ]
     return [text for names, broken, text in rules if broken and not bad & set(names)]

@@ -14,9 +14,8 @@ from typing import assert_never
 
 from memory_core.chunk.chunk_content import describe_recipe
 from memory_core.errors import SyncError
-from memory_core.files import Blank, Changed, FileReading, FileText, Quarantine, ScannedFile
+from memory_core.files import MAX_FILE_BYTES, Blank, Changed, FileReading, FileText, Quarantine, ScannedFile
 from memory_core.models import (
-    MAX_CONTENT_CHARS,
     MAX_URI_CHARS,
     ChunkOptions,
     ContentType,
@@ -29,19 +28,9 @@ from memory_core.models import (
 )
 from memory_core.ports import Core, DeleteSelector, Feed, FileState, ManifestEntry
 from memory_core.rules import normalise_text
-from memory_core.sync import (
-    Action,
-    FileOutcome,
-    FileReport,
-    PlannedFile,
-    SyncPlan,
-    detect_renames,
-    files_to_hash,
-    plan_sync,
-)
-
-# Four bytes a character at most; a file above this cannot be a document of 5,000,000 characters.
-MAX_FILE_BYTES = MAX_CONTENT_CHARS * 4
+from memory_core.sync.plan import plan_sync
+from memory_core.sync.renames import detect_renames, files_to_hash
+from memory_core.sync.values import Action, FileOutcome, FileReport, PlannedFile, SyncPlan
 
 _OUTCOMES: dict[Outcome, FileOutcome] = {
     Outcome.CREATED: FileOutcome.CREATED,

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from prefect.utilities.annotations import quote
-
 from memory_core.ports import Core, Stages
 from tasks.chunk import chunk_task
 from tasks.embed import embed_task
 from tasks.persist import persist_task
+from tasks.task_options import unwalked
 from tasks.validate import validate_task
 
 
@@ -19,7 +18,7 @@ def _as_stage(task: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[An
 
     async def stage(values: Sequence[object], *, core: Core) -> Any:  # noqa: ANN401 - the task's own result
         del core
-        return await task(quote(values))
+        return await task(unwalked(values))
 
     return stage
 

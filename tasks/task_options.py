@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from prefect.cache_policies import NO_CACHE
+from prefect.utilities.annotations import quote
 
 from tasks.retry import RETRIES, RETRY_DELAYS_SECONDS, RETRY_JITTER_FACTOR, is_retryable
+
+_T = TypeVar("_T")
 
 
 def task_options(name: str, *, timeout_seconds: float) -> dict[str, Any]:
@@ -22,3 +25,11 @@ def task_options(name: str, *, timeout_seconds: float) -> dict[str, Any]:
         "persist_result": False,
         "log_prints": False,
     }
+
+
+def unwalked(value: _T) -> _T:
+    """Quote an argument: Prefect would walk it element by element, which takes seconds for vectors.
+
+    The task receives the value itself, so that is the type.
+    """
+    return cast("_T", quote(value))

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from prefect import task
 
 from memory_core.bootstrap import current_core
-from memory_core.validate import validate_requests
 from memory_core.models import Document, Failure, StoreRequest
+from memory_core.validate import validate_requests
 from tasks.retry import VALIDATE_TIMEOUT_SECONDS
 from tasks.task_options import task_options
 

@@ -82,10 +82,7 @@ class Refresher:
 
     def _answer_behind(self, view: View | None, plan: UpdatePlan) -> View:
         if view is None or not _is_complete(view):
-            raise IndexUnavailableError(
-                "The search index is being built by another process: try again in a moment. "
-                "`memory doctor` shows how far it is."
-            )
+            raise IndexUnavailableError("The search index is being built by another process: try again in a moment.")
         self.documents_behind = plan.size
         _log.warning("search.index_behind", documents=plan.size)
         return view

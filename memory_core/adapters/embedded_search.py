@@ -81,9 +81,12 @@ class EmbeddedSearchIndex:
 
     async def close(self) -> None:
         """See SearchIndex."""
-        with self._mutex:
-            self._refresher = None
-            self._latest = None
+        # Waiting in the lock itself would stop the loop whose task may hold it.
+        while not self._mutex.acquire(blocking=False):  # noqa: ASYNC110 - an asyncio.Event belongs to one loop
+            await asyncio.sleep(_WAIT_SECONDS)
+        self._refresher = None
+        self._latest = None
+        self._mutex.release()
 
     async def _find_allowed(self, filters: SearchFilters) -> frozenset[str] | None:
         return None if filters.is_empty else await self._store.find_document_ids(filters)

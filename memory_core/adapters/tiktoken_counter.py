@@ -12,7 +12,9 @@ import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import regex
@@ -56,6 +58,11 @@ class TiktokenCounter:
     def name(self) -> str:
         """The encoding's name; part of every recipe."""
         return self._encoding.name
+
+    @property
+    def adds_up_at_lines(self) -> Literal[True]:
+        """No part of the pattern goes over a line end to a non-blank, and what is ahead of a line is not looked at."""
+        return True
 
     def count(self, text: str) -> int:
         """Tokens of the text."""
@@ -136,5 +143,5 @@ def _find_long_blank_runs(text: str) -> Iterator[tuple[int, int]]:
     """Long runs that something follows. A run this long covers two neighbouring samples, so most texts cost nothing."""
     stride = _LONGEST_BLANK_RUN_CHARS // 2
     samples = [bool(_BLANK_CHAR.match(text, at)) for at in range(0, len(text), stride)]
-    if any(first and second for first, second in zip(samples, samples[1:], strict=False)):
+    if any(first and second for first, second in pairwise(samples)):
         yield from (run.span() for run in _LONG_BLANK_RUN.finditer(text) if run.end() < len(text))

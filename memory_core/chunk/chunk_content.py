@@ -52,8 +52,10 @@ def chunk_content(
 
 
 def describe_recipe(content_type: ContentType, options: ChunkOptions, counter_name: str) -> str:
-    """How a document is chunked, as a short string such as `1/markdown/400-0-32/cl100k_base`: version, type, sizes
-    (size, overlap, minimum) and tokenizer. Equal recipes and equal content give equal chunks."""
+    """Say how a document is chunked: version, type, sizes (size, overlap, minimum) and tokenizer.
+
+    For example `1/markdown/400-0-32/cl100k_base`. Equal recipes and equal content give equal chunks.
+    """
     sizes = f"{options.size}-{options.overlap}-{options.minimum}"
     return f"{CHUNKER_VERSION}/{content_type}/{sizes}/{counter_name}"
 
@@ -80,9 +82,9 @@ def _check_options(options: ChunkOptions) -> None:
             f"The overlap of {options.overlap} tokens does not fit a chunk size of {options.size}. Use 0 or more, "
             "below the size."
         )
-    if not 1 <= options.minimum <= options.size:
+    if not 0 <= options.minimum <= options.size:
         raise ChunkingError(
-            f"The minimum of {options.minimum} tokens does not fit a chunk size of {options.size}. Use 1 or more, "
+            f"The minimum of {options.minimum} tokens does not fit a chunk size of {options.size}. Use 0 or more, "
             "up to the size."
         )
 

@@ -14,14 +14,17 @@ from memory_core.chunk.structure import Structure
 from memory_core.chunk.units import first_non_blank
 from memory_core.models import ChunkOptions
 
-_CLOSERS = r"[\"'”’»)\]」』】）]*+"
+# Quotation marks and brackets that may close behind a sentence's mark, ASCII, typographic and CJK.
+_CLOSERS = r"[\"'\u201d\u2019\u00bb)\]\u300d\u300f\u3011\uff09]*+"
+# Marks that end a sentence without a blank behind them: CJK, half width, danda, Arabic, Ethiopic, Khmer, Burmese.
+_FULL_STOPS = r"\u3002\uff01\uff1f\uff61\u0964\u0965\u061f\u06d4\u1362\u17d4\u104b"
 # A sentence ends at a mark with blanks behind it, unless it goes on in lower case or the mark ends an abbreviation or
-# an initial; marks that are written without blanks (CJK and others) end one by themselves.
+# an initial.
 _SENTENCE_END = re.compile(
-    rf"(?<!\b[A-Za-z])(?<!\b(?:Mr|Dr|Ms|St|vs|cf|No|al))(?<!\b(?:Mrs|etc|Fig|Vol|Inc|Ltd))[.!?…]{_CLOSERS}\s++(?![a-z])"
-    rf"|[!?]{_CLOSERS}\s++|[。！？｡．।॥؟۔።។။]{_CLOSERS}\s*+"
+    r"(?<!\b[A-Za-z])(?<!\b(?:Mr|Dr|Ms|St|vs|cf|No|al))(?<!\b(?:Mrs|etc|Fig|Vol|Inc|Ltd))"
+    rf"[.!?\u2026]{_CLOSERS}\s++(?![a-z])|[!?]{_CLOSERS}\s++|[{_FULL_STOPS}]{_CLOSERS}\s*+"
 )
-_SENTENCE_LINE_END = re.compile(rf"[.!?…:。！？｡؟।]{_CLOSERS}[ \t]*+\n")
+_SENTENCE_LINE_END = re.compile(rf"[.!?:\u2026{_FULL_STOPS}]{_CLOSERS}[ \t]*+\n")
 _BLANK = re.compile(r"\s")
 
 

@@ -117,21 +117,20 @@ class _Blocks:
         """Read the block that begins at the mark; None where the line is plain text after all."""
         match mark:
             case "#":
-                return self._read_atx(line, start, indent)
+                after = self._read_atx(line, start, indent)
             case "`" | "~":
-                return self._read_fence(line, start, indent)
+                after = self._read_fence(line, start, indent)
             case ">":
-                return self._read_quote(line, indent)
+                after = self._read_quote(line, indent)
             case "<":
-                return self._read_html(line, start, indent)
+                after = self._read_html(line, start, indent)
             case "=":
-                return self._read_setext(start, indent)
-            case "-" | "*" | "_" | "+":
+                after = self._read_setext(start, indent)
+            case _:
                 after = self._read_setext(start, indent) if mark == "-" else None
                 after = self._read_break(line, start, indent) if after is None else after
-                return self._read_item(line, start, indent) if after is None else after
-            case _:
-                return self._read_item(line, start, indent)
+                after = self._read_item(line, start, indent) if after is None else after
+        return after
 
     # --- leaf blocks --------------------------------------------------------------------------------------------------
 

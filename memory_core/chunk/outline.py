@@ -69,12 +69,13 @@ def _clip(name: str) -> str:
 
 def _nest(headings: list[tuple[int, int, str]], length: int) -> list[Section]:
     """The whole text, then a section for every heading, in order of their starts."""
-    starts, ends, paths = [0], [length], [()]
+    starts, ends = [0], [length]
+    paths: list[tuple[str, ...]] = [()]
     open_sections: list[tuple[int, int]] = []
     for position, depth, name in headings:
         while open_sections and open_sections[-1][0] >= depth:
             ends[open_sections.pop()[1]] = position
-        above: tuple[str, ...] = paths[open_sections[-1][1]] if open_sections else ()
+        above = paths[open_sections[-1][1]] if open_sections else ()
         open_sections.append((depth, len(starts)))
         starts.append(position)
         ends.append(length)

@@ -1,7 +1,7 @@
 """A text and a counter in, token measures of any slice out. One tokenizer pass for estimates; slices on demand.
 
 An estimate takes the tokens of the whole text that a slice touches. It is exact at most edges of paragraphs and a few
-tokens off elsewhere, because a slice alone may be tokenized differently: what is promised is counted afresh.
+tokens off elsewhere, because a slice alone may be tokenized differently: what is promised is counted exactly.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from memory_core.ports import TokenCounter
+from memory_core.ports import LineCounter, TokenCounter
 
 
 class Ruler:
@@ -22,10 +22,40 @@ class Ruler:
         self._text = text
         self._counter = counter
         self._ends = counter.ends(text)
+        self._adds_up_at_lines = isinstance(counter, LineCounter)
+        self._last_count = (0, 0, 0)
 
     def count(self, start: int, end: int) -> int:
-        """Tokens of the slice, counted afresh."""
+        """Tokens of the slice alone, exactly."""
+        if self._last_count[:2] != (start, end):
+            self._last_count = (start, end, self._count_lines(start, end))
+        return self._last_count[2]
+
+    def _count_lines(self, start: int, end: int) -> int:
+        """Count the first and the last line alone where the tokenizer allows it, and else the whole slice."""
+        if self._adds_up_at_lines and (last := self._line_before(end, start)):
+            first = start if self._is_line(start) else self._line_behind(start, last)
+            head = self._counter.count(self._text[start:first]) if first > start else 0
+            return head + self.before(last) - self.before(first) + self._counter.count(self._text[last:end])
         return self._counter.count(self._text[start:end])
+
+    def _line_before(self, end: int, start: int) -> int:
+        """The start of the last line that begins between the two with a non-blank; 0 where there is none."""
+        line = end - 1
+        while (line := self._text.rfind("\n", start, line)) >= 0:
+            if self._is_line(line + 1):
+                return line + 1
+        return 0
+
+    def _line_behind(self, start: int, last: int) -> int:
+        line = start - 1
+        while (line := self._text.find("\n", line + 1, last)) >= 0:
+            if self._is_line(line + 1):
+                return line + 1
+        return last
+
+    def _is_line(self, position: int) -> bool:
+        return position > 0 and self._text[position - 1] == "\n" and not self._text[position].isspace()
 
     def estimate(self, start: int, end: int) -> int:
         """About how many tokens the slice has."""
@@ -46,10 +76,11 @@ class Ruler:
 
     def through_all(self, positions: Sequence[int]) -> list[int]:
         """`through` of many positions at once."""
+        # Token ends are whole numbers: those before a position, and one more where the position itself is none.
         wanted = _array(positions)
         ended = self._ends.searchsorted(wanted, "right")
-        on_edge = (ended > 0) & (self._ends[np.maximum(ended - 1, 0)] == wanted)
-        return cast("list[int]", np.where(on_edge, ended, np.minimum(ended + 1, len(self._ends))).tolist())
+        begun = self._ends.searchsorted(wanted, "left") + 1
+        return cast("list[int]", np.minimum(np.maximum(ended, begun), len(self._ends)).tolist())
 
     def reach(self, start: int, tokens: int) -> int:
         """The furthest position that so many tokens reach from `start`; at least one code point on."""

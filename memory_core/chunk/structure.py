@@ -40,8 +40,8 @@ class Section:
 class Structure:
     """The structure of one text. Positions count code points and ascend.
 
-    `lines` is the text with every line end as `\\n`, of equal length. `bodies` maps the start of a heading, or of a
-    chain of headings, to where what it must stay with begins: nothing finer than a cut parts these two.
+    `lines` is the text with a line feed as its only line end, of equal length. `bodies` maps the start of a heading,
+    or of a chain of headings, to where what it must stay with begins: nothing finer than a cut parts these two.
     `sections` are in order of their starts; the first is the whole text.
     """
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from memory_core.chunk.ruler import Ruler
 from memory_core.chunk.structure import Cut, Structure
@@ -100,7 +101,7 @@ class _Division:
             return
         strongest = min(self._levels[first + 1 : stop])
         edges = [first, *(row for row in range(first + 1, stop) if self._levels[row] == strongest), stop]
-        for inner_first, inner_stop in zip(edges, edges[1:], strict=False):
+        for inner_first, inner_stop in pairwise(edges):
             self._visit(inner_first, inner_stop)
 
     def _fits(self, first: int, stop: int) -> bool:

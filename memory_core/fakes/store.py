@@ -327,5 +327,5 @@ def _check_space(active: ActiveSpace, fingerprint: Fingerprint) -> None:
     if active.fingerprint != fingerprint.key:
         raise ForeignDatabaseError(
             f"The database holds vectors of {active.fingerprint}, the settings say {fingerprint.key}. It is read but "
-            "not written: set the embedding settings back, or run `memory reembed --activate`."
+            "not written: set the embedding settings back."
         )

@@ -19,7 +19,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from deployments.services import Addresses, stop
+from deployments.services import Addresses, Lease, Service, acquire, stop
 from memory_core.settings import load_settings
 
 COMMAND_TIMEOUT_SECONDS = 240
@@ -88,17 +88,13 @@ def memory(session_home: Path, service_addresses: Addresses) -> Iterator[Memory]
 
 
 @pytest.fixture
-def open_database(session_settings: Any) -> Iterator[Callable[[Memory], Database[dict[str, Any]]]]:
+def open_database() -> Iterator[Callable[[Memory], Database[dict[str, Any]]]]:
     """Look into a memory's database with the rights that its own commands have."""
-    from deployments.services import Service, acquire
-
     clients: list[MongoClient[dict[str, Any]]] = []
-    leases: list[Any] = []
+    leases: list[Lease] = []
 
     def look(memory: Memory) -> Database[dict[str, Any]]:
-        settings = load_settings(
-            MEMORY_HOME=memory.home, MONGODB_DB_NAME=memory.database, MEMORY_IDLE_STOP_SECONDS=600
-        )
+        settings = load_settings(MEMORY_HOME=memory.home, MONGODB_DB_NAME=memory.database, MEMORY_IDLE_STOP_SECONDS=600)
         lease = acquire(settings, frozenset({Service.MONGODB}), on_progress=lambda _: None)
         leases.append(lease)
         assert lease.addresses.mongodb_uri is not None

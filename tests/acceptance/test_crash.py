@@ -26,8 +26,13 @@ def _content_of(database: Database[dict[str, Any]]) -> dict[str, Any]:
     }
     chunks = sorted(
         (
-            documents[row["documentId"]][0], row["chunkIndex"], row["charStart"], row["charEnd"], row["text"],
-            row["context"], bytes(row["embedding"]),
+            documents[row["documentId"]][0],
+            row["chunkIndex"],
+            row["charStart"],
+            row["charEnd"],
+            row["text"],
+            row["context"],
+            bytes(row["embedding"]),
         )
         for row in database.chunks.find({})
     )

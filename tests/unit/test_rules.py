@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -130,7 +129,7 @@ def test_metadata_that_is_not_plain_json_is_refused_with_the_place(metadata: dic
 
 def test_metadata_up_to_its_limits_is_kept_verbatim() -> None:
     """16 levels, 64 bits, dots in keys, no order but the caller's."""
-    metadata = {"a.b": -(2**63), "": 2**63 - 1, "n": None, "t": [True, 1.5, "é"], "x": nest(15, {}), "z": nest(15, 1)}
+    metadata = {"a.b": -(2**63), "": 2**63 - 1, "n": None, "t": [True, 1.5, "é"], "x": nest(14, {}), "z": nest(15, 1)}
     assert check(metadata=metadata).given_attributes["metadata"] == metadata
 
 
@@ -196,8 +195,7 @@ def test_arguments_are_normalised() -> None:
         "uri": "https://example.org",
         "contentType": ContentType.MARKDOWN,
         "tags": ("b", "a"),
-        "metadata": {},
-    } | {"metadata": checked.given_attributes.get("metadata", {})}
+    }
     assert (checked.source_id, checked.agent, checked.session_id) == ("notes/a", "ann", None)
 
 
@@ -241,4 +239,3 @@ def test_a_size_beyond_the_models_input_is_refused_with_both_numbers() -> None:
 def test_a_text_that_is_json_stays_that_text(content: str) -> None:
     """A text is never parsed, whatever it looks like."""
     assert check(content).content == content
-    assert json.loads(check(content).content) == json.loads(content)

@@ -326,7 +326,7 @@ class TestDegradedAnswers:
         assert "voyage/other/1024/native-1" in answer.explanation
         assert OURS.key in answer.explanation
         assert bench.embedder.queries == []
-        with pytest.raises(SearchError, match="memory reembed --activate"):
+        with pytest.raises(SearchError, match="or search with mode text"):
             await search_knowledge("cat", core=bench.core, mode=SearchMode.VECTOR)
 
     async def test_a_defect_is_not_hidden(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

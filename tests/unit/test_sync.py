@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from memory_core.files import ScannedFile
 from memory_core.models import Attributes, ChunkTally, ContentType, ContextBasis, DocumentState
 from memory_core.ports import Feed, FileState, ManifestEntry
-from memory_core.sync import (
+from memory_core.sync.plan import batches, deletions_need_confirmation, plan_sync
+from memory_core.sync.renames import detect_renames, files_to_hash
+from memory_core.sync.values import (
     Action,
     Cause,
     FileOutcome,
@@ -24,11 +26,6 @@ from memory_core.sync import (
     PlannedFile,
     SyncPlan,
     SyncReport,
-    batches,
-    deletions_need_confirmation,
-    detect_renames,
-    files_to_hash,
-    plan_sync,
     source_id_of,
 )
 

@@ -633,6 +633,16 @@ async def test_closing_twice_is_harmless_and_opens_again(index: EmbeddedSearchIn
     assert await find_words(index, "cat") == ["a-0"]
 
 
+async def test_closing_waits_for_a_search_that_is_under_way(index: EmbeddedSearchIndex, store: MirroredStore) -> None:
+    """Closing in the same loop as a running search neither blocks the loop nor breaks the search."""
+    store.put("a", "the cat sleeps")
+    search = asyncio.ensure_future(find_words(index, "cat"))
+    await asyncio.sleep(0.001)
+    async with asyncio.timeout(10):
+        await index.close()
+        assert await search == ["a-0"]
+
+
 def _crash(*_arguments: object) -> None:
     raise RuntimeError("crashed before the record")
 

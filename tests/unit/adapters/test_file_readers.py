@@ -14,8 +14,8 @@ import pytest
 
 from memory_core.adapters import file_readers
 from memory_core.adapters.file_readers import read_text_file, scan_directory
-from memory_core.files import Blank, Changed, DirectoryScan, FileText, Quarantine, ScannedFile
 from memory_core.errors import SyncError
+from memory_core.files import Blank, Changed, DirectoryScan, FileText, Quarantine, ScannedFile
 from memory_core.models import ContentType
 
 LIMIT_BYTES = 10_000

@@ -199,5 +199,5 @@ def test_every_utf8_text_comes_back_as_it_was(text: str) -> None:
 
 def test_random_bytes_are_not_taken_for_text() -> None:
     """Of a thousand files of noise of ordinary length, none becomes a document."""
-    source = random.Random(7)  # noqa: S311 - repeatable noise
+    source = random.Random(7)
     assert all(isinstance(decode_text(source.randbytes(64)), Quarantine) for _ in range(1_000))

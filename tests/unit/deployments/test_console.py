@@ -1,0 +1,255 @@
+"""What a person sees: whole answers on standard output, and stored text that steers no terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deployments.console import (
+    print_answer,
+    print_chunks,
+    print_json,
+    print_listing,
+    print_report,
+    show_progress,
+    tell,
+    visible,
+)
+from memory_core.models import (
+    Attributes,
+    Chunk,
+    ChunkingResult,
+    ChunkingStats,
+    ChunkOptions,
+    ChunkTally,
+    ContentType,
+    ContextBasis,
+    DocumentState,
+    Fingerprint,
+    Hit,
+    HitRow,
+    SearchAnswer,
+    SearchMode,
+    SourceListing,
+    StoredDocument,
+)
+from memory_core.ports import Progress
+from memory_core.sync.values import FileOutcome, FileReport, SyncReport
+
+NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
+SPACE = Fingerprint(provider="local", model="mini", dimensions=384, context_policy="prefix-1")
+HOSTILE = "\x1b[31mred\x1b[0m \u202egnp.exe \x07 [bold]markup[/bold] :smile: \U000e0041\u2028 \r over"
+
+Captured = pytest.CaptureFixture[str]
+
+
+def hit(text: str, *, highlights: tuple[str, ...] = ()) -> Hit:
+    row = HitRow(
+        chunk_id="c",
+        document_id="d",
+        source_id="notes/a",
+        title=text,
+        uri=None,
+        content_type=ContentType.TEXT,
+        tags=(),
+        chunk_index=0,
+        heading_path=(text,),
+        char_start=1_000,
+        char_end=2_000,
+        token_count=1,
+        text=text,
+    )
+    return Hit(
+        row=row, score=0.5, vector_score=0.5, text_score=None, vector_rank=2, text_rank=None, highlights=highlights
+    )
+
+
+def answer(*hits: Hit, explanation: str | None = None) -> SearchAnswer:
+    return SearchAnswer(
+        query="q",
+        mode=SearchMode.HYBRID,
+        effective_mode=SearchMode.HYBRID,
+        engine="embedded",
+        hits=hits,
+        fingerprint=SPACE,
+        explanation=explanation,
+    )
+
+
+def stored(source_id: str, title: str) -> StoredDocument:
+    state = DocumentState(
+        document_id="d",
+        source_id=source_id,
+        revision="r",
+        version=2,
+        content_hash="h",
+        recipe="r",
+        strategy="paragraph",
+        fingerprint=SPACE.key,
+        chunk_count=4,
+        tally=ChunkTally(count=4, revisions=frozenset(), content_hashes=frozenset(), fingerprints=frozenset()),
+        attributes=Attributes(
+            title=title, uri=None, content_type=ContentType.TEXT, tags=("a",), metadata={}, owners={}
+        ),
+        context_basis=ContextBasis(title=title, words=()),
+        context_stale=False,
+        feed=None,
+        body_id="b",
+        created_at=NOW,
+        updated_at=NOW,
+    )
+    return StoredDocument(state=state, content_length=1, fingerprint=SPACE, options=ChunkOptions(), versions=())
+
+
+def report(*files: FileReport, chunks: int = 0) -> SyncReport:
+    return SyncReport(files=files, chunks=chunks, tokens_embedded=10 * chunks, seconds=1.25)
+
+
+def file(path: str, outcome: FileOutcome, error: str | None = None) -> FileReport:
+    return FileReport(path=path, source_id=None, outcome=outcome, error=error)
+
+
+def assert_harmless(text: str) -> None:
+    """Nothing in it moves a cursor, changes a colour or turns the direction of writing."""
+    assert not re.search(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\U000e0041]", text
+    )
+
+
+@given(text=st.text())
+def test_stored_text_steers_no_terminal(text: str) -> None:
+    """Every control and direction character becomes a dot; the length stays."""
+    shown = visible(text)
+    assert_harmless(shown)
+    assert len(shown) == len(text)
+    shown.encode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\U0001f469\u200d\U0001f467",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "é 日本語",
+        "a\tb\nc",
+        "e\u0301",
+    ],
+)
+def test_signs_that_are_made_of_several_stay_whole(text: str) -> None:
+    """Emoji families and Persian words need their joiners."""
+    assert visible(text) == text
+
+
+def test_an_answer_shows_the_place_of_each_hit(capsys: Captured) -> None:
+    """Number, title, score and ranks; id and characters; headings; the passage that matches."""
+    print_answer(answer(hit("Title"), hit("Other", highlights=("one  part", "two")), explanation="Half of it."))
+    shown = capsys.readouterr().out
+    for part in (
+        "Half of it.",
+        "1. Title  score 0.5000 (vector #2)",
+        "notes/a  characters 1,000 to 2,000",
+        "2. Other",
+        "one part … two",
+    ):
+        assert part in shown
+
+
+def test_nothing_that_is_printed_obeys_stored_text(capsys: Captured) -> None:
+    """No control character, no markup, no emoji code, in any view."""
+    print_answer(answer(hit(HOSTILE), explanation=HOSTILE))
+    print_listing(SourceListing(sources=(stored("a", HOSTILE),), total=1, offset=0, limit=1))
+    print_report(HOSTILE, report(file(HOSTILE, FileOutcome.FAILED, HOSTILE)))
+    chunk = Chunk(index=0, text=HOSTILE, char_start=0, char_end=1, token_count=1, heading_path=(HOSTILE,))
+    stats = ChunkingStats(input_chars=1, chunk_count=1, total_tokens=1)
+    print_chunks(ChunkingResult(chunks=(chunk,), strategy="paragraph", stats=stats))
+    tell(HOSTILE)
+    with show_progress() as listen:
+        listen(Progress(message=HOSTILE))
+        listen(Progress(done=1, total=2))
+    captured = capsys.readouterr()
+    for shown in (captured.out, captured.err):
+        assert_harmless(shown)
+        assert "[bold]" in shown.replace("\n", "")
+        assert "\U0001f604" not in shown
+
+
+def test_a_report_counts_and_names_what_went_wrong(capsys: Captured) -> None:
+    """Ten files of a kind by name, the rest as a number."""
+    failed = [file(f"{number:02}.md", FileOutcome.FAILED, "it is broken") for number in range(12)]
+    skipped = file("a.png", FileOutcome.QUARANTINED, "it is binary")
+    print_report("docs", report(*failed, skipped, file("b.md", FileOutcome.CREATED), chunks=1_234))
+    shown = capsys.readouterr().out
+    for part in (
+        "Feed docs: 1 created, 1 skipped, 12 FAILED, in 1.2 s.",
+        "1,234 chunks written, 12,340 tokens embedded.",
+        "failed: 09.md: it is broken",
+        "failed: and 2 more",
+        "quarantined: a.png: it is binary",
+    ):
+        assert part in shown
+    assert "10.md" not in shown
+
+
+def test_a_second_run_says_that_nothing_changed(capsys: Captured) -> None:
+    """And that nothing was paid."""
+    print_report("docs", report(file("a.md", FileOutcome.UNCHANGED)))
+    assert "Everything is unchanged; nothing was embedded." in capsys.readouterr().out
+    print_report("docs", report())
+    assert "nothing to do" in capsys.readouterr().out
+
+
+def test_a_listing_shows_whole_ids_and_the_next_page(capsys: Captured) -> None:
+    """However long an id is: it is what the next command needs."""
+    source_id = "notes/" + "z" * 200
+    print_listing(SourceListing(sources=(stored(source_id, "T"),), total=3, offset=1, limit=1))
+    shown = capsys.readouterr().out
+    assert shown.count("z") == 200
+    assert "2 to 2 of 3; --offset 2 shows the next." in shown
+
+
+def test_an_empty_page_is_not_an_empty_memory(capsys: Captured) -> None:
+    """Past the end is said as such."""
+    print_listing(SourceListing(sources=(), total=3, offset=9, limit=1))
+    assert "Nothing at offset 9; there are 3 in all." in capsys.readouterr().out
+    print_listing(SourceListing(sources=(), total=0, offset=0, limit=1))
+    assert "Nothing stored." in capsys.readouterr().out
+
+
+def test_answers_go_to_one_stream_and_words_to_the_other(capsys: Captured) -> None:
+    """`--json` can be piped."""
+    print_json({"text": "é \u2028", "n": None})
+    tell("Waiting.")
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"text": "é \u2028", "n": None}
+    assert "é" in captured.out
+    assert captured.err == "Waiting.\n"
+
+
+@pytest.mark.parametrize(("encoding", "text"), [("ascii", "é"), ("cp1252", "日本"), ("utf-8", "\udc80")])
+def test_json_is_printed_on_every_terminal(monkeypatch: pytest.MonkeyPatch, encoding: str, text: str) -> None:
+    """What the terminal cannot show is escaped."""
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=encoding))
+    print_json({"text": text})
+    sys.stdout.flush()
+    assert json.loads(raw.getvalue().decode(encoding)) == {"text": text}
+
+
+def test_chunks_are_shown_with_their_places(capsys: Captured) -> None:
+    """A long text is previewed."""
+    chunk = Chunk(index=0, text="a\n" * 200, char_start=0, char_end=400, token_count=9, heading_path=("H", "I"))
+    stats = ChunkingStats(input_chars=400, chunk_count=1, total_tokens=9)
+    print_chunks(ChunkingResult(chunks=(chunk, replace(chunk, index=1)), strategy="paragraph", stats=stats))
+    shown = capsys.readouterr().out
+    assert "paragraph: 1 chunks, 9 tokens, 400 chars" in shown
+    assert "[1] 0 to 400  9 tokens" in shown
+    assert "H > I" in shown
+    assert "…" in shown
