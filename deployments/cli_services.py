@@ -20,6 +20,7 @@ EXIT_FAILED = 1
 _Found: TypeAlias = tuple[StoreHealth, ActiveSpace | None, str]
 _WithCore: TypeAlias = Callable[[Settings, Callable[[Core], Awaitable[_Found]]], _Found]
 
+_OLDEST_SUPPORTED_MONGODB = 7  # in 2026-11; the series 6.0 ended in 2025-07
 _PACKAGES = ("agent-memory", "prefect", "pymongo", "tiktoken", "tantivy", "numpy")
 
 
@@ -105,8 +106,20 @@ def _as_json(
         "mongodb": {"version": health.server_version, "transactions": health.transactions} if health else None,
         "counts": {"documents": health.documents, "chunks": health.chunks} if health else None,
         "fingerprint": space.fingerprint if space else None,
+        "notes": _notes(health),
         "problems": problems,
     }
+
+
+def _notes(health: StoreHealth | None) -> list[str]:
+    """What is worth knowing and not wrong."""
+    if health is None or int(health.server_version.partition(".")[0]) >= _OLDEST_SUPPORTED_MONGODB:
+        return []
+    note = (
+        f"MongoDB {health.server_version} no longer gets fixes from its makers. On this machine alone (loopback, "
+        "password) that will do for one user; for more, set MONGODB_URI to a supported server."
+    )
+    return [note]
 
 
 def _print_examination(
@@ -126,5 +139,6 @@ def _print_examination(
             f"MongoDB {health.server_version}, {kind}: {health.documents:,} documents, {health.chunks:,} chunks."
         )
     lines.append(f"Embedding space: {space.fingerprint}" if space else "Nothing is stored yet.")
+    lines += [f"Note: {note}" for note in _notes(health)]
     lines += ["", *(f"WRONG: {problem}" for problem in problems)] if problems else ["", "Nothing is wrong."]
     out.print(visible("\n".join(lines)), markup=False)

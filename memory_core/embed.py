@@ -164,8 +164,11 @@ def _draft(item: ChunkedDocument, stored: Sequence[StoredChunkKey], space: str) 
         basis, stale = fresh, False
         inputs = _write_inputs(chunks, basis)
         kept = _match_rows(inputs, stored, space)
+    # The text leg pays nothing for a new context, so it takes one as soon as the recorded one is stale; until then both
+    # legs share it, and an edit elsewhere in the document rewrites no row.
+    shown = fresh if stale else basis
     rows = (
-        _make_row(chunk, write_context(fresh, chunk.heading_path), text, digest, key)
+        _make_row(chunk, write_context(shown, chunk.heading_path), text, digest, key)
         for chunk, (text, digest), key in zip(chunks, inputs, kept, strict=True)
     )
     return _Draft(item=item, basis=basis, stale=stale, rows=tuple(rows))

@@ -105,10 +105,7 @@ def _check(request: StoreRequest, core: Core) -> _Candidate | Failure:
 
 def _decide(candidate: _Candidate, states: Mapping[str, DocumentState], core: Core) -> Document:
     source_id, notes = _choose_source_id(candidate, states)
-    base = states.get(source_id)
-    previous = candidate.request.previous_source_id
-    if base is None and previous:
-        base = states.get(previous)
+    base = states.get(source_id) or _find_renamed(candidate, states)
     attributes = _merge_attributes(candidate, base, source_id)
     options = candidate.checked.options
     recipe = describe_recipe(attributes.content_type, options, core.counter.name)
@@ -132,6 +129,12 @@ def _decide(candidate: _Candidate, states: Mapping[str, DocumentState], core: Co
     )
     plan, reason = decide_plan(document, fingerprint=core.fingerprint.key)
     return replace(document, plan=plan, reason=reason)
+
+
+def _find_renamed(candidate: _Candidate, states: Mapping[str, DocumentState]) -> DocumentState | None:
+    """The document that a renamed file continues, as long as it still is that file's: another text is another's."""
+    previous = states.get(candidate.request.previous_source_id or "")
+    return previous if previous and previous.content_hash == candidate.content_hash else None
 
 
 def _choose_source_id(candidate: _Candidate, states: Mapping[str, DocumentState]) -> tuple[str, tuple[str, ...]]:

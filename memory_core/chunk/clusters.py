@@ -12,12 +12,13 @@ import regex
 
 _CLUSTER = regex.compile(r"\X")
 _PREPENDED = regex.compile(r"\p{Grapheme_Cluster_Break=Prepend}")
-# Letters that begin a cluster whatever is before them, unless that is one of the few prepended signs.
+# Letters that begin a cluster whatever is ahead of them, unless that is one of the few prepended signs. The Thai
+# consonants are a range: some vowels of that script join.
 _SURE_START = regex.compile(
-    r"(?rV1)[[\x20-\x7e][[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Latin}"
-    r"\p{Script=Cyrillic}\p{Script=Greek}]&&\p{L}]]"
+    r"(?rV1)[[\x20-\x7e\u0e01-\u0e2e][[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Latin}"
+    r"\p{Script=Cyrillic}\p{Script=Greek}\p{Script=Arabic}\p{Script=Hebrew}]&&\p{L}]]"
 )
-_FIRST_WINDOW_CHARS = 64
+_WINDOW_CHARS = 256
 
 
 class Clusters:
@@ -42,9 +43,7 @@ class Clusters:
         start, end = self._last
         if start <= position < end:
             return self._last
-        start = self._sure_edge(position)
-        while (end := self._cluster_end(start)) <= position:
-            start = end
+        start, end = self._find(self._sure_edge(position), position)
         self._last = (start, end)
         if start > self._edges[-1]:
             self._edges.append(start)
@@ -59,13 +58,21 @@ class Clusters:
             return known
         return found.start()
 
-    def _cluster_end(self, start: int) -> int:
-        # A slice, since the engine would count back through all flags before `start`, at every call.
-        window = _FIRST_WINDOW_CHARS
+    def _find(self, start: int, position: int) -> tuple[int, int]:
+        """Go from cluster to cluster, from an edge to the cluster that covers the position.
+
+        In slices, since the engine counts back through all the flags ahead of each one. The last cluster of a slice
+        may go on behind it: the next slice begins with it.
+        """
+        window = _WINDOW_CHARS
         while True:
             part = self._text[start : start + window]
-            cluster = _CLUSTER.match(part)
-            length = cluster.end() if cluster else 1
-            if length < len(part) or start + length >= len(self._text):
-                return start + length
-            window *= 4
+            last = 0
+            for cluster in _CLUSTER.finditer(part):
+                last = cluster.start()
+                if cluster.end() == len(part) and start + len(part) < len(self._text):
+                    break
+                if start + cluster.end() > position or start + cluster.end() == len(self._text):
+                    return start + last, start + cluster.end()
+            window = _WINDOW_CHARS if last else window * 4
+            start += last

@@ -95,12 +95,9 @@ class Inside:
         return sentence_lines[-1] if sentence_lines else line + 1
 
     def _last_sentence(self, floor: int, limit: int) -> int | None:
-        cut = None
         # The blank behind the mark may be the first character outside.
-        for found in _SENTENCE_END.finditer(self._content, floor, limit + 1):
-            if self._clusters.is_edge(found.end()):
-                cut = found.end()
-        return cut
+        cuts = [found.end() for found in _SENTENCE_END.finditer(self._content, floor, limit + 1)]
+        return next((cut for cut in reversed(cuts) if self._clusters.is_edge(cut)), None)
 
     def _last_word(self, floor: int, limit: int) -> int | None:
         if limit == len(self._content) or _BLANK.match(self._content, limit) or self._content[limit - 1].isspace():

@@ -68,7 +68,7 @@ def make_core(tmp_path: Path) -> Callable[..., Core]:
         only_with: str | None = None,
         budget_bytes: int = 40_000_000,
         files: object = None,
-        **settings: str,
+        **settings: Any,
     ) -> Core:
         shared = database or FakeDatabase()
         embedder = ScriptedEmbedder(HashEmbedder(DIMENSIONS), script=script, only_with=only_with)

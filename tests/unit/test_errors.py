@@ -77,10 +77,9 @@ def test_a_message_has_a_limit_and_takes_no_time() -> None:
 @pytest.mark.usefixtures("no_known_secrets")
 def test_no_half_of_a_secret_is_left_where_a_long_message_is_cut() -> None:
     """Wherever the cut falls."""
-    address = "mongodb://ann:hunter2@db.example.org/"
-    for offset in range(64_000 - 60, 64_000 + 10, 9):
-        assert "hunter" not in scrub("https://a:" + "b" * 300 + "@c " * 300 + "x" * (offset - 310) + address)
-        assert "hunter" not in scrub((address + " ") * 2_000 + "x" * (offset - 63_900) + address)
+    address = "mongodb://" + "hunter2" * 50 + "@x "
+    for offset in range(0, len(address), 7):
+        assert "hunter" not in scrub("." * offset + address * 400)
 
 
 @pytest.mark.parametrize("error_class", list(all_classes()))

@@ -25,6 +25,7 @@ from memory_core.models import (
     StoreContentRequest,
     StoreOutcome,
     StoreRequest,
+    Vector,
 )
 from memory_core.persist import GROUP_BYTES, persist_documents
 from memory_core.ports import AttributeWrite, Core, DocumentWrite, MemoryStore, WriteResult, WriteVerdict
@@ -55,26 +56,30 @@ class WatchedStore:
 
     inner: MemoryStore
     answer: Answer = lambda _: None
+    budget_bytes: int = 40_000_000
     groups: list[list[str]] = field(default_factory=list[list[str]])
 
     async def transaction_budget_bytes(self) -> int:
-        return await self.inner.transaction_budget_bytes()
+        """What the test says."""
+        return self.budget_bytes
 
     async def write_together(self, writes: Sequence[DocumentWrite], *, now: datetime) -> Sequence[WriteResult]:
+        """The test's answer, else the store's."""
         self.groups.append([write.document.source_id for write in writes])
         answer = self.answer(writes)
         return await self.inner.write_together(writes, now=now) if answer is None else answer
 
 
-def watch(core: Core, answer: Answer = lambda _: None) -> tuple[Core, WatchedStore]:
-    store = WatchedStore(inner=core.store, answer=answer)
+def watch(core: Core, answer: Answer = lambda _: None, *, budget_bytes: int = 40_000_000) -> tuple[Core, WatchedStore]:
+    store = WatchedStore(inner=core.store, answer=answer, budget_bytes=budget_bytes)
     return replace(core, store=cast("Any", store)), store
 
 
 async def test_small_documents_share_a_transaction(make_core: MakeCore) -> None:
     """One commit for the batch, one outcome a document, in order."""
-    core, store = watch(make_core())
-    writes = await make_writes([ask("one", "a"), ask("two", "b")], make_core_of(core, store))
+    plain = make_core()
+    core, store = watch(plain)
+    writes = await make_writes([ask("one", "a"), ask("two", "b")], plain)
     first, second = await persist_documents(writes, core=core)
     assert store.groups == [["a", "b"]]
     assert isinstance(first, StoreOutcome)
@@ -84,44 +89,25 @@ async def test_small_documents_share_a_transaction(make_core: MakeCore) -> None:
     assert first.tokens_embedded > 0
 
 
-def make_core_of(core: Core, store: WatchedStore) -> Core:
-    """The core with its own store: the earlier stages read it directly."""
-    return replace(core, store=store.inner)
-
-
 @pytest.mark.parametrize(("budget", "groups"), [(40_000_000, 1), (9_000, 3), (1, 3)])
 async def test_a_transaction_is_bounded_in_bytes(make_core: MakeCore, budget: int, groups: int) -> None:
     """By what the server holds; a document above the bound goes alone."""
-    core, store = watch(make_core(budget_bytes=budget))
-    roomy = replace(core, store=make_core().store)
-    writes = await make_writes([ask("word " * 1_000, name) for name in "abc"], roomy)
-    await core_prepare(core, store)
+    plain = make_core()
+    core, store = watch(plain, budget_bytes=budget)
+    writes = await make_writes([ask("word " * 1_000, name) for name in "abc"], plain)
     results = await persist_documents(writes, core=core)
     assert len(store.groups) == groups
     assert [cast("StoreOutcome", one).outcome for one in results] == [Outcome.CREATED] * 3
 
 
-async def core_prepare(core: Core, store: WatchedStore) -> None:
-    await store.inner.prepare(core.fingerprint)
-
-
 async def test_attributes_alone_count_with_the_rows_they_touch(make_core: MakeCore) -> None:
     """A touched row takes its whole size in the server's cache."""
-    plain = make_core(budget_bytes=9_000)
-    roomy = replace(plain, store=make_core().store)
-    requests = [ask("word " * 1_000, name) for name in "abc"]
-    stored = await store_content(requests, core=roomy)
-    assert {one.outcome for one in stored} == {Outcome.CREATED}
+    plain = make_core()
+    core, store = watch(plain, budget_bytes=9_000)
+    await store_content([ask("word " * 1_000, name) for name in "abc"], core=plain)
     tagged = [ask("word " * 1_000, name, tags=["x"]) for name in "abc"]
-    documents = [one for one in await validate_requests(tagged, core=roomy) if isinstance(one, Document)]
+    documents = [one for one in await validate_requests(tagged, core=plain) if isinstance(one, Document)]
     assert {one.plan for one in documents} == {Plan.ATTRIBUTES}
-    store = WatchedStore(inner=roomy.store)
-
-    async def small() -> int:
-        return 9_000
-
-    store.transaction_budget_bytes = small
-    core = replace(plain, store=cast("Any", store))
     results = await persist_documents([AttributeWrite(document=one) for one in documents], core=core)
     assert store.groups == [["a"], ["b"], ["c"]]
     assert {cast("StoreOutcome", one).outcome for one in results} == {Outcome.ATTRIBUTES_UPDATED}
@@ -130,8 +116,8 @@ async def test_attributes_alone_count_with_the_rows_they_touch(make_core: MakeCo
 
 async def test_what_was_undone_for_a_neighbour_is_tried_alone(make_core: MakeCore) -> None:
     """A lost race of one is not the failure of the others."""
-    core, store = watch(make_core())
-    plain = make_core_of(core, store)
+    plain = make_core()
+    core, store = watch(plain)
     await store_content([ask("old", "b")], core=plain)
     writes = await make_writes([ask("one", "a"), ask("new", "b"), ask("three", "c")], plain)
     await store_content([ask("meanwhile", "b")], core=plain)
@@ -156,8 +142,9 @@ async def test_a_document_that_mongodb_refuses_fails_alone(make_core: MakeCore) 
         if any(write.document.source_id == "b" for write in writes):
             raise StorageError("The rows were refused. Report this.")
 
-    core, store = watch(make_core(), refuse_b)
-    writes = await make_writes([ask("one", "a"), ask("two", "b"), ask("three", "c")], make_core_of(core, store))
+    plain = make_core()
+    core, _ = watch(plain, refuse_b)
+    writes = await make_writes([ask("one", "a"), ask("two", "b"), ask("three", "c")], plain)
     first, refused, third = await persist_documents(writes, core=core)
     assert isinstance(refused, Failure)
     assert (refused.source_id, refused.error.message) == ("b", "The rows were refused. Report this.")
@@ -166,8 +153,8 @@ async def test_a_document_that_mongodb_refuses_fails_alone(make_core: MakeCore) 
 
 async def test_mongodb_being_away_is_raised_and_a_repeat_recognises_what_is_done(make_core: MakeCore) -> None:
     """The commit happened, the answer was lost: the same call again says the same, and writes nothing twice."""
-    core, store = watch(make_core())
-    plain = make_core_of(core, store)
+    plain = make_core()
+    core, store = watch(plain)
     await store_content([ask("old", "a")], core=plain)
     writes = await make_writes([ask("new", "a"), ask("two", "b")], plain)
     await store.inner.write_together(writes, now=datetime.now(UTC))
@@ -187,21 +174,26 @@ async def test_mongodb_being_away_is_raised_and_a_repeat_recognises_what_is_done
     assert [kept.version for kept in stored.versions] == [1, 2]
 
 
+HONEST = np.ones(16, dtype=np.float32)
+
+
 @pytest.mark.parametrize(
-    "spoil",
+    "vector",
     [
-        lambda vector: None,
-        lambda vector: vector[:-1],
-        lambda vector: np.full_like(vector, np.nan),
-        lambda vector: np.where(np.arange(len(vector)) == 3, np.inf, vector),
-        lambda vector: vector.reshape(1, -1),
+        None,
+        HONEST[:-1],
+        HONEST * np.float32(np.nan),
+        np.where(np.arange(16) == 3, np.float32(np.inf), HONEST),
+        HONEST.reshape(1, -1),
     ],
+    ids=["missing", "short", "nan", "infinite", "nested"],
 )
-async def test_a_document_that_is_not_whole_is_not_written(make_core: MakeCore, spoil: Callable[[Any], Any]) -> None:
+async def test_a_document_that_is_not_whole_is_not_written(make_core: MakeCore, vector: Vector | None) -> None:
     """Checked a last time before the only write; its neighbour is stored."""
-    core, store = watch(make_core())
-    good, bad = await make_writes([ask("one", "a"), ask("two", "b")], make_core_of(core, store))
-    broken = replace(bad, chunks=tuple(replace(chunk, vector=spoil(chunk.vector), kept=None) for chunk in bad.chunks))
+    plain = make_core()
+    core, store = watch(plain)
+    good, bad = await make_writes([ask("one", "a"), ask("two", "b")], plain)
+    broken = replace(bad, chunks=tuple(replace(chunk, vector=vector, kept=None) for chunk in bad.chunks))
     stored, failed = await persist_documents([good, broken], core=core)
     assert cast("StoreOutcome", stored).outcome is Outcome.CREATED
     assert isinstance(failed, Failure)
@@ -212,8 +204,9 @@ async def test_a_document_that_is_not_whole_is_not_written(make_core: MakeCore, 
 
 async def test_a_document_without_chunks_or_out_of_order_is_not_written(make_core: MakeCore) -> None:
     """Nobody would ever find it, or only a part of it."""
-    core, store = watch(make_core())
-    (write,) = await make_writes([ask("word " * 2_000, "a")], make_core_of(core, store))
+    plain = make_core()
+    core, store = watch(plain)
+    (write,) = await make_writes([ask("word " * 2_000, "a")], plain)
     assert len(write.chunks) > 1
     results = await persist_documents(
         [replace(write, chunks=()), replace(write, chunks=write.chunks[::-1]), replace(write, chunks=write.chunks[1:])],
@@ -225,8 +218,9 @@ async def test_a_document_without_chunks_or_out_of_order_is_not_written(make_cor
 
 async def test_an_aborted_write_that_is_alone_goes_round_again(make_core: MakeCore) -> None:
     """It cannot be tried more alone than that."""
-    core, store = watch(make_core(), lambda writes: [WriteResult(verdict=WriteVerdict.ABORTED)] * len(writes))
-    writes = await make_writes([ask("one", "a"), ask("two", "b")], make_core_of(core, store))
+    plain = make_core()
+    core, store = watch(plain, lambda writes: [WriteResult(verdict=WriteVerdict.ABORTED)] * len(writes))
+    writes = await make_writes([ask("one", "a"), ask("two", "b")], plain)
     assert await persist_documents(writes, core=core) == [Conflict(source_id="a"), Conflict(source_id="b")]
     assert store.groups == [["a", "b"], ["a"], ["b"]]
 

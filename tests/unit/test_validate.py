@@ -301,6 +301,13 @@ async def test_a_renamed_file_continues_its_document(make_core: MakeCore) -> Non
     assert unknown.base is None
 
 
+async def test_a_document_that_got_another_text_meanwhile_is_not_renamed(make_core: MakeCore) -> None:
+    """Somebody stored under the old name after the directory was listed: that is theirs."""
+    core = make_core()
+    await store_content([ask("Text", source_id="a"), ask("Theirs", source_id="a")], core=core)
+    assert (await validate_one(ask("Text", source_id="b", previous="a"), core)).base is None
+
+
 async def test_a_rename_onto_a_stored_document_updates_that_one(make_core: MakeCore) -> None:
     """What is stored under the new name wins: ids are unique."""
     core = make_core()

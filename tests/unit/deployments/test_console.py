@@ -130,7 +130,11 @@ def test_stored_text_steers_no_terminal(text: str) -> None:
     shown = visible(text)
     assert_harmless(shown)
     assert len(shown) == len(text)
-    shown.encode()
+
+
+def test_a_file_name_that_is_no_text_can_be_shown() -> None:
+    """Half a surrogate pair stands for a byte that is no UTF-8; no stream takes it."""
+    assert visible("a\udc80b") == "a·b"
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def structlog_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     structlog.configure(**before)
 
 
-def settings_of(home: Path, **more: str) -> Settings:
+def settings_of(home: Path, **more: Any) -> Settings:
     return load_settings(MEMORY_HOME=str(home), **more)
 
 
