@@ -18,6 +18,7 @@ from rich.progress import Progress as ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from memory_core.identity import shorten
 from memory_core.models import ChunkingResult, Hit, SearchAnswer, SourceListing
 from memory_core.ports import Progress
 from memory_core.sync.values import FileOutcome, SyncReport
@@ -115,7 +116,7 @@ def _print_hit(number: int, hit: Hit) -> None:
     if row.heading_path:
         out.print(Text("   " + visible(" > ".join(row.heading_path)), style="green"))
     passage = " … ".join(hit.highlights) or row.text
-    out.print(Text("   " + visible(" ".join(passage.split())[:_PASSAGE_CHARS])))
+    out.print(Text("   " + visible(shorten(" ".join(passage.split()), _PASSAGE_CHARS))))
 
 
 def print_listing(listing: SourceListing) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from html import unescape
 
 from memory_core.models import MAX_SOURCE_ID_CHARS, ContentType
 
@@ -75,8 +76,8 @@ def derive_title(content: str, content_type: ContentType, *, fallback: str) -> s
         case ContentType.MARKDOWN:
             found = _markdown_title(window)
         case ContentType.HTML:
-            html = _HTML_TITLE.search(window)
-            found = html[2] if html else ""
+            tagged = _HTML_TITLE.search(window)
+            found = unescape(tagged[2]) if tagged else ""
         case ContentType.TEXT | ContentType.RST:
             found = _first_line(window.splitlines())
         case ContentType.CODE | ContentType.JSON | ContentType.CSV:

@@ -38,7 +38,7 @@ _MAX_ARGUMENT_NAME_CHARS = 64
 _LINE_ENDS = re.compile(r"\r\n?")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _FORBIDDEN_KEYS = frozenset({"__proto__", "constructor", "prototype"})
-_INT64 = range(-(2**63), 2**63)
+_INT64_BOUND = 2**63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,7 +247,8 @@ def _scalar_problem(value: object) -> str | None:
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, int):
-        return None if value in _INT64 else "is an integer beyond 64 bits; store it as text"
+        # Compared, not looked up in a range: for a subclass of int (a driver's Int64) a range counts to the value.
+        return None if -_INT64_BOUND <= value < _INT64_BOUND else "is an integer beyond 64 bits; store it as text"
     if isinstance(value, float):
         return None if math.isfinite(value) else "is not a finite number"
     return "is not JSON"

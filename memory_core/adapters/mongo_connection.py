@@ -30,8 +30,10 @@ Row: TypeAlias = dict[str, Any]
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# One operation, its retries and its server selection included, ends within this time (client-side operation timeout).
-OPERATION_TIMEOUT_MS = 60_000
+# No call waits longer for an answer. (The driver's client-side operation timeout would replace the server selection
+# timeout, and an unreachable server would be reported after a minute instead of MONGODB_SERVER_SELECTION_TIMEOUT_MS.)
+SOCKET_TIMEOUT_MS = 60_000
+CONNECT_TIMEOUT_MS = 10_000
 
 _UNAVAILABLE = (
     vendor.ServerSelectionTimeoutError,
@@ -89,7 +91,8 @@ def connect(uri: str, database: str, *, max_pool_size: int, server_selection_tim
             appname="agent-memory",
             maxPoolSize=max_pool_size,
             serverSelectionTimeoutMS=server_selection_timeout_ms,
-            timeoutMS=OPERATION_TIMEOUT_MS,
+            socketTimeoutMS=SOCKET_TIMEOUT_MS,
+            connectTimeoutMS=CONNECT_TIMEOUT_MS,
             tz_aware=True,
             retryReads=True,
             retryWrites=True,

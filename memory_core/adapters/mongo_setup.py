@@ -20,7 +20,8 @@ Row: TypeAlias = dict[str, Any]
 REPLICA_SET = "memory"
 ROOT_USER = "memory_root"
 APPLICATION_USER = "memory"
-_CALL_TIMEOUT_MS = 10_000
+# A reconfiguration waits until the server has stopped looking for itself at its old port: up to 30 s.
+_CALL_TIMEOUT_MS = 45_000
 _POLL_SECONDS = 0.01
 _UNAUTHORIZED, _AUTHENTICATION_FAILED, _NOT_YET_INITIALIZED = 13, 18, 94
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 from memory_core.chunk.clusters import Clusters
 from memory_core.chunk.ruler import Ruler
@@ -27,6 +28,15 @@ _SENTENCE_END = re.compile(
 _SENTENCE_LINE_END = re.compile(rf"[.!?:\u2026{_FULL_STOPS}]{_CLOSERS}[ \t]*+\n")
 _BLANK = re.compile(r"\s")
 
+_Finder: TypeAlias = Callable[[int, int], int | None]
+
+
+class Room(NamedTuple):
+    """How many tokens a chunk aims at, and how many it has at most."""
+
+    aim: int
+    most: int
+
 
 class Inside:
     """Finds cuts inside one text."""
@@ -40,30 +50,34 @@ class Inside:
         self._clusters = clusters
         self._options = options
 
-    def find_cut(self, start: int, floor: int, end: int, *, tokens: int) -> int:
-        """Where to end a chunk that begins at `start`, behind `floor` and before `end`, within about so many tokens.
+    def find_cut(self, start: int, floor: int, end: int, room: Room) -> int:
+        """Where to end a chunk that begins at `start`, behind `floor` and before `end`. `floor` is not blank.
 
         A chunk is filled at least by half and to the minimum, unless the next line, sentence or word would fit a chunk
-        of its own and be cut otherwise. `floor` is not blank.
+        of its own and be cut otherwise; a line or word that fits the chunk, but not what it aims at, is kept whole.
         """
-        limit = min(self._ruler.reach(start, tokens), end)
+        limit = min(self._ruler.reach(start, room.aim), end)
+        most = min(self._ruler.reach(start, room.most), end)
         if limit <= floor:
             floor = start
-        tiers: tuple[tuple[Callable[[int, int], int | None], Callable[[int, int], int | None], bool], ...] = (
-            (self._last_line, self._line_stop, False),
-            (self._last_sentence, self._sentence_stop, True),
-            (self._last_word, self._word_stop, False),
+        tiers: tuple[tuple[_Finder, _Finder, bool], ...] = (
+            (self._last_line, self._line_stop, True),
+            (self._last_sentence, self._sentence_stop, False),
+            (self._last_word, self._word_stop, True),
         )
-        for last, stop, heeds_minimum in tiers:
+        for last, stop, stays_whole in tiers:
             cut = last(floor, limit)
             if cut is None:
+                whole = stop(floor, most) if stays_whole and most > limit else None
+                if whole is not None:
+                    return whole
                 continue
             filled = self._ruler.estimate(start, cut)
-            if filled >= max(tokens // 2, self._options.minimum):
+            if filled >= max(room.aim // 2, self._options.minimum):
                 return cut
-            if not (heeds_minimum and filled < self._options.minimum) and self._next_fits(cut, end, stop):
+            if (stays_whole or filled >= self._options.minimum) and self._next_fits(cut, end, stop):
                 return cut
-        return self._last_cluster(start, floor, limit, tokens)
+        return self._last_cluster(start, floor, limit)
 
     def find_start(self, earliest: int, end: int, *, tokens: int) -> int:
         """Where an overlap that ends at `end` begins, at `earliest` or behind: a line, sentence, word or cluster.
@@ -111,16 +125,27 @@ class Inside:
         text_end = floor + len(self._content[floor:cut].rstrip())
         return cut if self._clusters.is_edge(text_end) else None
 
-    def _last_cluster(self, start: int, floor: int, limit: int, tokens: int) -> int:
-        """The last edge of a cluster; a cluster that does not fit by itself is cut between code points."""
+    def _last_cluster(self, start: int, floor: int, limit: int) -> int:
+        """The last edge of a cluster; a cluster that does not fit by itself is cut between code points.
+
+        Where the limit is inside the first cluster behind the floor, that one is kept whole: it ranks above a heading
+        that it then parts from, and above an overlap.
+        """
+        if limit == len(self._content):
+            return limit
         cluster_start, cluster_end = self._clusters.around(limit)
-        if cluster_start > floor or limit == len(self._content):
-            return cluster_start if limit < len(self._content) else limit
-        return cluster_end if self._ruler.estimate(start, cluster_end) <= tokens else limit
+        if cluster_start > floor:
+            return cluster_start
+        alone = max(cluster_start, start)
+        size = self._options.size
+        # The estimate keeps clusters of millions from being counted at each cut.
+        if self._ruler.estimate(alone, cluster_end) > size * 2 or self._ruler.count(alone, cluster_end) > size:
+            return limit
+        return cluster_end if alone == start else cluster_start
 
     # --- whether what follows a cut would be cut by going on ----------------------------------------------------------
 
-    def _next_fits(self, cut: int, end: int, stop: Callable[[int, int], int | None]) -> bool:
+    def _next_fits(self, cut: int, end: int, stop: _Finder) -> bool:
         start = first_non_blank(self._content, cut)
         bound = self._ruler.reach(start, self._options.size)
         return end <= bound or stop(start, bound) is not None

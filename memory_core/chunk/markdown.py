@@ -30,6 +30,8 @@ _ATX_CLOSING = re.compile(r"(?:^|[ \t])#+[ \t]*$")
 _SETEXT = re.compile(r"(=++|-++)[ \t]*+\n")
 _BREAK = re.compile(r"([-*_])(?:[ \t]*+\1){2,}+[ \t]*+\n")
 _ITEM = re.compile(r"([-+*]|\d{1,9}[.)])([ \t]++|(?=\n))")
+_NO_PARAGRAPH = re.compile(r"#{1,6}[ \t\n]|>|([-*_])(?:[ \t]*\1){2,}+[ \t]*+\n")
+_REFERENCES = re.compile(r"(?: {0,3}\[[^\]\n]++\]:[^\n]*+\n)++")
 _FENCE = re.compile(r"(`{3,}+)[^`\n]*+\n|(~{3,}+)")
 _QUOTE_LINES = re.compile(r"(?:\n[ \t]*+>[^\n]*+)++")
 _QUOTE_MARK = re.compile(r"\n[ \t]*+> ?")
@@ -92,10 +94,15 @@ class _Blocks:
             at = front_matter_chars + 1
         while event := _EVENT.search(self._source, at):
             if event.start() > at:
-                self._read_plain(at)
+                self._read_plain(at, event.start())
             at = self._read_event(event)
         if at < last:
-            self._read_plain(at)
+            self._read_plain(at, last)
+
+    @property
+    def ends_in_paragraph(self) -> bool:
+        """True where a plain line below would go on with the last paragraph."""
+        return self._paragraph_open
 
     def _read_event(self, event: re.Match[str]) -> int:
         """Read a line that is blank or begins with a mark; return the line end ahead of what is next."""
@@ -110,8 +117,9 @@ class _Blocks:
             after = self._read_mark(mark, line, start, indent)
             if after is not None:
                 return after
-        self._read_plain(line)
-        return self._source.find("\n", start)
+        end = self._source.find("\n", start)
+        self._read_plain(line, end)
+        return end
 
     def _read_mark(self, mark: str, line: int, start: int, indent: int) -> int | None:
         """Read the block that begins at the mark; None where the line is plain text after all."""
@@ -134,8 +142,8 @@ class _Blocks:
 
     # --- leaf blocks --------------------------------------------------------------------------------------------------
 
-    def _read_plain(self, line: int) -> None:
-        """Lines without a mark: they go on with the open paragraph, or begin a paragraph or indented code."""
+    def _read_plain(self, line: int, end: int) -> None:
+        """Lines without a mark, up to `end`: they go on with a paragraph, or begin a paragraph or indented code."""
         if self._paragraph_open:
             return
         indent = _columns(self._indent_of(line))
@@ -144,6 +152,9 @@ class _Blocks:
             if not self._in_code:
                 self._open_block(line, whole=True)
             self._in_code = True
+            code = _CODE_LINES.match(self._source, line, end)
+            if not self._column(depth) and code and code.end() < end:
+                self._read_plain(code.end(), end)
             return
         self._open_block(line)
         self._paragraph_open = True
@@ -168,6 +179,9 @@ class _Blocks:
             return None
         position = self._setext_start
         depth = 1 if underline[1][0] == "=" else 2
+        references = _REFERENCES.match(self._source, position + 1)
+        if references and references.end() >= start - indent:
+            return None
         name = self._source[position:start]
         self._outline.add_heading(position, underline.end() - 2, depth, name, was_block=True)
         self._end_leaf()
@@ -242,21 +256,24 @@ class _Blocks:
         self._items.append(indent + len(item[1]) + (gap if 0 < gap <= _MAX_ITEM_GAP_COLUMNS and not is_empty else 1))
         if fence := _FENCE.match(self._source, content):
             return self._skip_fence(fence)
-        self._paragraph_open = not is_empty
+        self._paragraph_open = not (is_empty or _NO_PARAGRAPH.match(self._source, content))
         return self._source.find("\n", content)
 
     def _read_quote(self, line: int, indent: int) -> int | None:
-        lines = _QUOTE_LINES.match(self._source, line)
-        depth = self._depth + self._enter(indent) + 1
-        if lines is None or depth >= _MAX_DEPTH:
+        depth = self._depth + self._depth_at(indent) + 1
+        # Asked first: the lines of a quote that is too deep would be matched again at each of them.
+        lines = _QUOTE_LINES.match(self._source, line) if depth < _MAX_DEPTH else None
+        if lines is None:
             return None
+        self._enter(indent)
         self._open_block(line)
         self._end_leaf()
         blanked = _QUOTE_MARK.sub(lambda mark: "\n" + " " * (len(mark[0]) - 1), lines[0])
         base = len(mark[0]) - 1 if (mark := _QUOTE_MARK.match(lines[0])) else 0
-        _Blocks(blanked + "\n", self._outline, offset=self._offset + line, base=base, depth=depth).scan()
+        quoted = _Blocks(blanked + "\n", self._outline, offset=self._offset + line, base=base, depth=depth)
+        quoted.scan()
         # A plain line below may go on with the quote's last paragraph.
-        self._paragraph_open = not blanked[blanked.rfind("\n") :].isspace()
+        self._paragraph_open = quoted.ends_in_paragraph
         return lines.end()
 
     def _enter(self, indent: int) -> int:

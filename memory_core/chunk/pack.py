@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 from memory_core.chunk.clusters import Clusters
-from memory_core.chunk.inside import Inside
+from memory_core.chunk.inside import Inside, Room
 from memory_core.chunk.ruler import Ruler
 from memory_core.chunk.structure import SECTION_LEVELS, Structure
 from memory_core.chunk.units import MARGIN_TOKENS, build_units, first_non_blank
@@ -103,8 +103,8 @@ class _Packer:
         if budget < limit:
             last = max(self._last_fitting(unit, stop, start, before, budget), min(last, unit))
         if last < unit:
-            return self._step_inside(unit, start, budget, remaining=self._units.through[stop - 1] - before)
-        return self._choose(unit, last, stop, start, budget)
+            return self._step_inside(unit, start, Room(budget, limit), remaining=self._units.through[stop - 1] - before)
+        return self._choose(unit, last, stop, start, Room(budget, limit))
 
     def _last_fitting(self, unit: int, stop: int, start: int, before: int, limit: int) -> int:
         """The last unit before `stop` up to whose end the chunk fits; `unit` - 1 where none does."""
@@ -115,10 +115,10 @@ class _Packer:
             excess = self._ruler.count(start, self._units.ends[last]) - limit
             if excess <= 0:
                 break
-            last = min(last - 1, bisect_right(through, through[last] - excess, unit, last) - 1)
+            last = min(last - 1, bisect_right(through, through[last] - excess + MARGIN_TOKENS, unit, last) - 1)
         return last
 
-    def _choose(self, unit: int, last: int, stop: int, start: int, budget: int) -> _Step:
+    def _choose(self, unit: int, last: int, stop: int, start: int, room: Room) -> _Step:
         """Choose among the cuts behind the units from `unit` to `last`: all are allowed, none is the section's end.
 
         The first edge of a section; else the strongest of the cuts that fill the chunk by half; else the last one,
@@ -131,14 +131,14 @@ class _Packer:
             if cuts[row + 1].level <= SECTION_LEVELS:
                 return self._step_behind(row)
         free = [row for row in range(unit, last + 1) if not cuts[row + 1].glued]
-        half = before + max(budget // 2, minimum)
+        half = before + max(room.aim // 2, minimum)
         filled = [row for row in free if through[row] >= half]
         tail = through[stop - 1] - minimum
         if filled := [row for row in filled if through[row] <= tail] or filled:
             return self._step_behind(max(filled, key=lambda row: (-cuts[row + 1].level, row)))
         row = last if self._units.divisible[last + 1] or not free else free[-1]
         if self._units.divisible[row + 1]:
-            step = self._step_into(row + 1, start, budget)
+            step = self._step_into(row + 1, start, room)
             if step is not None:
                 return step
         return self._step_behind(free[-1] if free else last)
@@ -148,25 +148,24 @@ class _Packer:
         next_start = self._units.starts[following] if following < len(self._units) else len(self._content)
         return _Step(self._units.ends[unit], following, next_start)
 
-    def _step_into(self, unit: int, start: int, budget: int) -> _Step | None:
+    def _step_into(self, unit: int, start: int, room: Room) -> _Step | None:
         """End the chunk in a unit behind the one it begins in; None where nothing of its body fits."""
         floor = self._units.bodies[unit]
-        if self._ruler.reach(start, budget) <= floor:
+        if self._ruler.reach(start, room.aim) <= floor:
             return None
-        return self._step_at(unit, self._inside.find_cut(start, floor, self._units.ends[unit], tokens=budget))
+        return self._step_at(unit, start, self._inside.find_cut(start, floor, self._units.ends[unit], room))
 
-    def _step_inside(self, unit: int, start: int, budget: int, *, remaining: int) -> _Step:
+    def _step_inside(self, unit: int, start: int, room: Room, *, remaining: int) -> _Step:
         """End the chunk in the unit that it begins in, and leave the section's last chunk its minimum."""
-        if budget < remaining < budget + self._options.minimum:
-            budget = max(remaining - self._options.minimum, (budget + 1) // 2)
+        if room.aim < remaining < room.aim + self._options.minimum:
+            room = room._replace(aim=max(remaining - self._options.minimum, (room.aim + 1) // 2))
         floor = max(start, self._units.bodies[unit])
-        return self._step_at(unit, self._inside.find_cut(start, floor, self._units.ends[unit], tokens=budget))
+        return self._step_at(unit, start, self._inside.find_cut(start, floor, self._units.ends[unit], room))
 
-    def _step_at(self, unit: int, cut: int) -> _Step:
-        unit_start, unit_end = self._units.starts[unit], self._units.ends[unit]
-        if cut >= unit_end:
+    def _step_at(self, unit: int, start: int, cut: int) -> _Step:
+        if cut >= self._units.ends[unit]:
             return self._step_behind(unit)
-        end = unit_start + len(self._content[unit_start:cut].rstrip())
+        end = start + len(self._content[start:cut].rstrip())
         return _Step(end, unit, first_non_blank(self._content, cut))
 
     def _before(self, unit: int, start: int) -> int:

@@ -134,7 +134,7 @@ def test_wrong_and_unreachable_mongodb_are_one_sentence(memory: Any, tmp_path: P
 
 def test_all_settings_problems_are_listed_at_once(memory: Any) -> None:
     """One start names every bad variable and echoes no value."""
-    memory.extra |= {"CHUNK_SIZE_TOKENS": "7", "SEARCH_MAX_LIMIT": "many-secret-words", "MONGODB_DB_NAME": "a/b"}
+    memory.extra.update(CHUNK_SIZE_TOKENS="7", SEARCH_MAX_LIMIT="many-secret-words", MONGODB_DB_NAME="a/b")
     done = memory.run("list")
     assert done.returncode == 2
     assert all(name in done.stderr for name in ("CHUNK_SIZE_TOKENS", "SEARCH_MAX_LIMIT", "MONGODB_DB_NAME"))

@@ -112,7 +112,7 @@ def test_rfc_corpus_is_stored_and_found(
     assert (first["created"], first["failed"], first["skipped"]) == (625, 0, 2)
     second = memory.run_json("ingest", str(root))
     assert (second["unchanged"], second["tokensEmbedded"]) == (625, 0)
-    hits = memory.run_json("search", "how are private fields accessed", "--limit", "5", "--mode", "text")["hits"]
+    hits = memory.run_json("search", "how are private fields accessed", "--limit", "5")["hits"]
     assert any("0001-private-fields" in hit["sourceId"] for hit in hits)
     database = open_database(memory)
     for document in database.documents.find({}, {"bodyId": 1}).limit(40):
@@ -126,7 +126,7 @@ def test_rfc_corpus_is_stored_and_found(
 def test_local_model_finds_the_rfc_by_meaning(memory: Any, corpora: Path, tmp_path: Path) -> None:
     """With the model that needs no key, RFC 0001 answers a question in other words."""
     with tarfile.open(corpora / "rfcs-older.tar.gz") as archive:
-        members = [one for one in archive.getmembers() if Path(one.name).name[:3] in {"000", "001", "002"}]
+        members = [one for one in archive.getmembers() if Path(one.name).name[:2] in {"00", "01"}][:25]
         archive.extractall(tmp_path, members=members, filter="data")
     memory.extra["EMBEDDING_PROVIDER"] = "local"
     report = memory.run_json("ingest", str(tmp_path / "rfcs-older" / "text"))

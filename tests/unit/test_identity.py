@@ -126,6 +126,7 @@ def test_what_is_no_id_is_refused(text: str) -> None:
         ("---\n***\nWords", ContentType.MARKDOWN, "Words"),
         ("=====\n\nFirst words\n", ContentType.TEXT, "First words"),
         ("<!doctype html><html><title>The page</title>", ContentType.HTML, "The page"),
+        ("<h1 class='a'>Tom &amp; Jerry&nbsp;&#x1F600;</h1>", ContentType.HTML, "Tom & Jerry \U0001f600"),
         ("<!doctype html><p>no title", ContentType.HTML, "fallback"),
         ('{"a": 1}', ContentType.JSON, "fallback"),
         ("# a comment\nprint()", ContentType.CODE, "fallback"),

@@ -133,6 +133,16 @@ def test_metadata_up_to_its_limits_is_kept_verbatim() -> None:
     assert check(metadata=metadata).given_attributes["metadata"] == metadata
 
 
+def test_a_drivers_own_integers_are_integers() -> None:
+    """What MongoDB gives back for a staged request is judged at once, and not by counting up to it."""
+
+    class Int64(int):
+        """As a driver has it."""
+
+    assert check(metadata={"k": Int64(2**62)}).given_attributes["metadata"] == {"k": 2**62}
+    assert "beyond 64 bits" in problems_of(metadata={"k": Int64(2**63)})
+
+
 def test_all_problems_are_told_at_once() -> None:
     """A caller corrects everything in one go; a thousand problems end in a count."""
     message = problems_of("\x00", title="x" * 513, tags=[""], metadata={"$a": 1, "b": float("nan"), "__proto__": 2})
