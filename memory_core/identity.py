@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
+from collections.abc import Iterator
 from html import unescape
 
 from memory_core.models import MAX_SOURCE_ID_CHARS, ContentType
@@ -69,12 +70,16 @@ def _slug(text: str) -> str:
     return _HYPHENS.sub("-", ascii_only)[:SLUG_CHARS].strip(_SLUG_EDGES)
 
 
-def derive_title(content: str, content_type: ContentType, *, fallback: str) -> str:
-    """A title from the first 8,192 characters, else the fallback; white space collapsed, at most 200 characters."""
+def derive_title(content: str, content_type: ContentType, *, fallback: str, file_name: str = "") -> str:
+    """A title from the first 8,192 characters, else the fallback; white space collapsed, at most 200 characters.
+
+    A Markdown file whose first heading has siblings ("Summary", "Motivation", ...) has no heading that names it: then
+    its file's name does (decision 0011).
+    """
     window = content[:_TITLE_WINDOW_CHARS]
     match content_type:
         case ContentType.MARKDOWN:
-            found = _markdown_title(window)
+            found = _markdown_title(window, file_name)
         case ContentType.HTML:
             tagged = _HTML_TITLE.search(window)
             found = unescape(tagged[2]) if tagged else ""
@@ -90,17 +95,27 @@ def shorten(text: str, limit: int = TITLE_CHARS) -> str:
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 
-def _markdown_title(window: str) -> str:
-    """The first heading outside fences and front matter, else the first line with a word in it."""
+def _markdown_title(window: str, file_name: str) -> str:
+    """The heading that names the document, else its file, else the first line with a word in it."""
     lines = _without_front_matter(window.splitlines())
+    headings = list(_headings(lines))
+    stem = file_name.rpartition(".")[0] or file_name
+    if not headings:
+        return stem or _first_line(lines)
+    level, first = headings[0]
+    has_siblings = any(other <= level for other, _ in headings[1:])
+    return stem if stem and has_siblings else first
+
+
+def _headings(lines: list[str]) -> Iterator[tuple[int, str]]:
+    """The ATX headings outside fences: level and text."""
     fence = ""
     for line in lines:
         stripped = line.strip()
         if stripped.startswith(_FENCE_MARKS):
             fence = "" if fence and stripped.startswith(fence) else (fence or stripped[:3])
-        elif not fence and (heading := _heading_text(line)):
-            return heading
-    return _first_line(lines)
+        elif not fence and (text := _heading_text(line)):
+            yield len(stripped) - len(stripped.lstrip("#")), text
 
 
 def _without_front_matter(lines: list[str]) -> list[str]:

@@ -215,8 +215,9 @@ def _merge_attributes(candidate: _Candidate, base: DocumentState | None, source_
         values[name], owners[name] = value, owner
     content_type: ContentType = values.get("contentType") or ContentType.MARKDOWN
     if values.get("title") is None or owners.get("title", "derived") == "derived":
-        fallback = _last_name(values.get("uri") or "") or _last_name(source_id) or source_id
-        values["title"] = derive_title(checked.content, content_type, fallback=fallback)
+        file_name = _last_name(values.get("uri") or "")
+        fallback = file_name or _last_name(source_id) or source_id
+        values["title"] = derive_title(checked.content, content_type, fallback=fallback, file_name=file_name)
         owners["title"] = "derived"
     return Attributes(
         title=values["title"],
