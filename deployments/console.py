@@ -30,7 +30,10 @@ _CHUNK_PREVIEW_CHARS = 200
 _KEPT_CONTROLS = frozenset("\n\t\u200c\u200d")
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
-out = Console(highlight=False, soft_wrap=True)
+# Through a pipe a row of a table is one line, however long: a program reads it.
+_PIPE_WIDTH_CHARS = 2_000
+
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else _PIPE_WIDTH_CHARS)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 

@@ -1,7 +1,6 @@
 """A vocabulary file from a package in, a TokenCounter out; it never asks the network and never imports the package.
 
-tiktoken finds no vocabulary package        -> ConfigError
-the file is not the one that was published  -> ConfigError
+A missing vocabulary, and a file that is not the published one, are each a ConfigError that names the package.
 """
 
 from __future__ import annotations
@@ -48,16 +47,21 @@ _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
 
 
 @dataclass(frozen=True, slots=True)
-class TiktokenCounter:
-    """Counts cl100k_base tokens. Special tokens in a text are ordinary text. Safe to share between threads."""
+class _Vocabulary:
+    encoding: tiktoken.Encoding
+    chars_per_token: NDArray[np.uint8]
 
-    _encoding: tiktoken.Encoding
-    _chars_per_token: NDArray[np.uint8]
+
+class TiktokenCounter:
+    """Counts cl100k_base tokens. Special tokens in a text are ordinary text. Safe to share between threads.
+
+    The vocabulary is loaded by the first count (0.2 s, once a process): a command that only reads never needs it.
+    """
 
     @property
     def name(self) -> str:
         """The encoding's name; part of every recipe."""
-        return self._encoding.name
+        return _NAME
 
     @property
     def adds_up_at_lines(self) -> Literal[True]:
@@ -66,45 +70,55 @@ class TiktokenCounter:
 
     def count(self, text: str) -> int:
         """Tokens of the text."""
+        encoding = _load_vocabulary().encoding
         if len(text) <= _LONGEST_BLANK_RUN_CHARS:
-            return len(self._encoding.encode_ordinary(text))
-        return sum(len(self._encoding.encode_ordinary(piece)) for piece in _split_long_blank_runs(text))
+            return len(encoding.encode_ordinary(text))
+        return sum(len(encoding.encode_ordinary(piece)) for piece in _split_long_blank_runs(text))
 
     def ends(self, text: str) -> NDArray[np.int64]:
         """The code-point offset behind each token, ascending; a token that ends inside a code point ends behind it."""
+        vocabulary = _load_vocabulary()
         pieces = [
-            self._encoding.encode_to_numpy(piece, disallowed_special=()) for piece in _split_long_blank_runs(text)
+            vocabulary.encoding.encode_to_numpy(piece, disallowed_special=()) for piece in _split_long_blank_runs(text)
         ]
         tokens = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return np.cumsum(self._chars_per_token[tokens], dtype=np.int64)
+        return np.cumsum(vocabulary.chars_per_token[tokens], dtype=np.int64)
+
+
+def load_tiktoken_counter() -> TiktokenCounter:
+    """The counter of the installed vocabulary.
+
+    Raises:
+        ConfigError: the package is missing. A file that is not the published one shows at the first count.
+    """
+    _find_vocabulary()
+    return TiktokenCounter()
 
 
 @lru_cache(maxsize=1)
-def load_tiktoken_counter() -> TiktokenCounter:
-    """Build the counter from the installed vocabulary (0.2 s, once a process).
-
-    Raises:
-        ConfigError: the package is missing, or its file is not the published vocabulary.
-    """
+def _load_vocabulary() -> _Vocabulary:
     ranks = _parse(_read_vocabulary())
     encoding = tiktoken.Encoding(_NAME, pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens=dict(_SPECIAL_TOKENS))
     chars_per_token = np.zeros(encoding.max_token_value + 1, dtype=np.uint8)
     for token, rank in ranks.items():
         chars_per_token[rank] = _count_lead_bytes(token)
-    return TiktokenCounter(encoding, chars_per_token)
+    return _Vocabulary(encoding, chars_per_token)
 
 
 def _read_vocabulary() -> bytes:
+    path = _find_vocabulary()
+    content = path.read_bytes()
+    if hashlib.sha256(content).hexdigest() != _VOCABULARY_SHA256:
+        raise ConfigError(f"The vocabulary {path} is not the published {_NAME} file. Reinstall the package {_PACKAGE}.")
+    return content
+
+
+def _find_vocabulary() -> Path:
     spec = importlib.util.find_spec(_NAMESPACE)
     folders = (spec.submodule_search_locations or ()) if spec else ()
     for path in (Path(folder) / _VOCABULARY for folder in folders):
         if path.is_file():
-            content = path.read_bytes()
-            if hashlib.sha256(content).hexdigest() != _VOCABULARY_SHA256:
-                raise ConfigError(
-                    f"The vocabulary {path} is not the published {_NAME} file. Reinstall the package {_PACKAGE}."
-                )
-            return content
+            return path
     raise ConfigError(f"The {_NAME} vocabulary is missing. Install the package {_PACKAGE}; it is never downloaded.")
 
 

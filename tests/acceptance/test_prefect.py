@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,11 @@ class Api:
 
 
 @pytest.fixture
-def api(service_addresses: Addresses) -> Api:
+def api(service_addresses: Addresses) -> Iterator[Api]:
     """The session's Prefect server."""
-    return Api(service_addresses)
+    opened = Api(service_addresses)
+    yield opened
+    opened.client.close()
 
 
 def test_every_entrypoint_of_prefect_yaml_loads() -> None:
