@@ -64,3 +64,13 @@ def corpora() -> Path:
     if not path.is_dir():
         pytest.skip(f"no corpora at {path}: set MEMORY_CORPORA")
     return path
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many of the tests that need the shared corpora ran: a skipped one must not look like a passed one."""
+    counts = {
+        outcome: sum("corpora" in report.keywords for report in terminalreporter.getreports(outcome))
+        for outcome in ("passed", "failed", "skipped")
+    }
+    ran = counts["passed"] + counts["failed"]
+    terminalreporter.write_line(f"tests on the shared corpora: {ran} ran, {counts['skipped']} skipped")
