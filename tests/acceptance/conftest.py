@@ -76,15 +76,11 @@ class Memory:
 
 
 @pytest.fixture
-def memory(session_home: Path, service_addresses: Addresses) -> Iterator[Memory]:
+def memory(session_home: Path, service_addresses: Addresses) -> Memory:
     """A memory with an empty database of its own on the session's services."""
     assert service_addresses.mongodb_uri is not None
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    made = Memory(home=session_home, database=name)
-    yield made
-    # Only a command of that database has the right to drop it: the session's user belongs to another one.
-    made.run("list")
-    shutil.rmtree(session_home / "search" / name, ignore_errors=True)
+    # The database goes with the session's home.
+    return Memory(home=session_home, database=f"test_{uuid.uuid4().hex[:12]}")
 
 
 @pytest.fixture
