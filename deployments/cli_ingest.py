@@ -71,4 +71,4 @@ async def ingest_directory(
     if include or exclude:
         feed = replace(feed, include=include, exclude=exclude)
     feed = await core.feeds.register_feed(feed)
-    return IngestRun(feed=feed, result=await run_directory(feed.name, confirm=confirm, dry_run=dry_run))
+    return IngestRun(feed=feed, result=await run_directory(feed.name, core=core, confirm=confirm, dry_run=dry_run))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -15,6 +16,7 @@ import httpx
 from deployments.prefect_environment import prefect_environment
 from deployments.services import Addresses
 from memory_core.errors import AgentMemoryError, InternalError, ServiceError
+from memory_core.models import Holder
 from memory_core.ports import Core
 from memory_core.settings import Settings
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     _FlowCall: TypeAlias = Callable[..., Awaitable[State[Any]]]
 
 _AWAY_STATUS = 500
+_RUN_TAG = "memory"
+_PROCESS_TAG = "process:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +45,7 @@ def prepare_prefect(settings: Settings, addresses: Addresses) -> None:
     os.environ.update(prefect_environment(settings, addresses, present=os.environ))
 
 
-async def run_directory(feed: str, *, confirm: str | None = None, dry_run: bool = False) -> RunResult:
+async def run_directory(feed: str, *, core: Core, confirm: str | None = None, dry_run: bool = False) -> RunResult:
     """Run the flow `sync-directory` in this process, tracked by the Prefect server.
 
     Raises:
@@ -52,7 +56,9 @@ async def run_directory(feed: str, *, confirm: str | None = None, dry_run: bool 
 
     run = cast("_FlowCall", sync_directory_flow)
     with _prefect_answers():
-        state = await run(feed=feed, confirm=confirm, dry_run=dry_run, return_state=True)
+        await _close_dead_runs(core)
+        with _tags(core, f"feed:{feed}"):
+            state = await run(feed=feed, confirm=confirm, dry_run=dry_run, return_state=True)
     return await _read_state(state)
 
 
@@ -64,11 +70,46 @@ async def run_submissions(ids: Sequence[str], *, core: Core) -> Mapping[str, Map
     run = cast("_FlowCall", store_content_flow)
     try:
         with _prefect_answers():
-            state = await run(submission_ids=list(ids), return_state=True)
+            await _close_dead_runs(core)
+            with _tags(core, "channel:cli"):
+                state = await run(submission_ids=list(ids), return_state=True)
     except ServiceError:
         return await run_plainly(ids, core=core)
     result = await _read_state(state)
     return cast("Mapping[str, Mapping[str, Any]]", result.value or {})
+
+
+def _tags(core: Core, *more: str) -> AbstractContextManager[set[str]]:
+    """Tags by which a person finds the runs of a feed, and the next command those whose process is gone."""
+    from prefect import tags  # noqa: PLC0415 - after prepare_prefect
+
+    holder = core.holder
+    return tags(_RUN_TAG, f"{_PROCESS_TAG}{holder.pid}/{holder.started}/{holder.host}", *more)
+
+
+async def _close_dead_runs(core: Core) -> None:
+    """A run whose process was killed cannot say so itself: the next command on this machine marks it Crashed."""
+    from prefect import get_client  # noqa: PLC0415 - after prepare_prefect
+    from prefect.client.schemas.filters import FlowRunFilter  # noqa: PLC0415 - after prepare_prefect
+    from prefect.states import Crashed  # noqa: PLC0415 - after prepare_prefect
+
+    running = FlowRunFilter.model_validate({"state": {"type": {"any_": ["RUNNING"]}}, "tags": {"all_": [_RUN_TAG]}})
+    async with get_client() as client:
+        for run in await client.read_flow_runs(flow_run_filter=running):
+            holder = _read_holder(run.tags)
+            if holder and not core.is_alive(holder):
+                gone = Crashed(
+                    message="Its process was killed. What it had stored stays; the next run goes on from there."
+                )
+                await client.set_flow_run_state(run.id, gone, force=True)
+
+
+def _read_holder(tags: Sequence[str]) -> Holder | None:
+    for tag in tags:
+        if tag.startswith(_PROCESS_TAG):
+            pid, started, host = tag.removeprefix(_PROCESS_TAG).split("/", 2)
+            return Holder(host=host, pid=int(pid), started=float(started))
+    return None
 
 
 class _prefect_answers:  # noqa: N801 - reads as a condition at its use

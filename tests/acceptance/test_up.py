@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.services, pytest.mark.slow]
 
 
 def test_up_keeps_services_until_ctrl_c_and_loses_nothing(empty_home: Path, memory: Any) -> None:
-    """Its addresses answer, other commands share them, Ctrl-C stops them, and the next command finds what was stored."""
+    """Its addresses answer, other commands share them, Ctrl-C stops them, and what was stored stays."""
     fresh = type(memory)(home=empty_home, database="memory")
     up = fresh.start("up", "--json")
     assert up.stdout is not None
