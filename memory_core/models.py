@@ -133,7 +133,8 @@ class StoreRequest:
     """What goes down the path: the caller's request, who brought it, and what its reader noted on the way.
 
     `previous_source_id` names the source that this one continues (a renamed file): its document keeps its id.
-    `body_id` names a staged body that the stored version adopts instead of writing the text again.
+    `body_id` names a staged body that the stored version adopts instead of writing the text again. `staged_at` is when
+    a submission was accepted: it never replaces a text that was stored later.
     """
 
     request: StoreContentRequest
@@ -141,6 +142,7 @@ class StoreRequest:
     notes: tuple[str, ...] = ()
     previous_source_id: str | None = None
     body_id: str | None = None
+    staged_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +236,10 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentState:
-    """What is stored of one source at this moment: the base of the next write. No body, no vector."""
+    """What is stored of one source at this moment: the base of the next write. No body, no vector.
+
+    `stored_at` is when the current text was stored; `updated_at` moves with attributes too.
+    """
 
     document_id: str
     source_id: str
@@ -255,6 +260,7 @@ class DocumentState:
     updated_at: datetime
     agent: str | None = None
     session_id: str | None = None
+    stored_at: datetime | None = None
 
 
 class Plan(StrEnum):

@@ -421,8 +421,13 @@ class OpenSubmission:
 class SubmissionStore(Protocol):
     """The durable queue between the doors and the flow runs."""
 
-    async def stage(self, request: StoreRequest, *, key: str, now: datetime) -> Submission:
-        """Keep the request durably; an open submission with the same derived key is joined instead."""
+    async def stage(
+        self, request: StoreRequest, *, key: str, holder: Holder, seconds: float, now: datetime
+    ) -> Submission:
+        """Keep the request durably, under the stager's own lease: nobody else runs it while the stager lives.
+
+        An open submission with the same derived key is joined instead, and its lease stays its holder's.
+        """
         ...
 
     async def claim(
@@ -442,8 +447,17 @@ class SubmissionStore(Protocol):
         """Submissions that are staged or running, the oldest first. Reads no body."""
         ...
 
-    async def finish(self, outcomes: Mapping[str, Mapping[str, object]], *, now: datetime) -> None:
-        """Record the outcome of each submission by id: done, or failed where the outcome says so."""
+    async def release(self, ids: Sequence[str], *, holder: Holder) -> None:
+        """Give the leases of open submissions back, so that the next run takes them at once."""
+        ...
+
+    async def finish(
+        self, outcomes: Mapping[str, Mapping[str, object]], *, holder: Holder, now: datetime
+    ) -> None:
+        """Record the outcome of each submission by id: done, or failed where the outcome says so.
+
+        Only open ones whose lease is this holder's: who lost its lease has no say any more.
+        """
         ...
 
     async def read(self, submission_id: str) -> Submission | None:
