@@ -1,7 +1,7 @@
 """One server as our child. In: what to run. Out: a process that is watched, recorded and stopped. Knows no server.
 
 A child ends with its supervisor, however that ends: Linux sends the stop signal when the parent dies, and elsewhere
-(or if that fails) the next supervisor finds the child by its recorded pid and creation time and stops it.
+(or if that fails) the next supervisor finds the child by its recorded pid, boot and start and stops it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import psutil
 
 from deployments.home import Record, ServiceHome
 from deployments.service_logs import describe_failure, read_tail, rotate
+from memory_core.adapters.local_process import read_boot, read_start, still_runs
 from memory_core.errors import ServiceError
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_SAME_PROCESS_SECONDS = 5.0  # the clock behind creation times can be set while a child runs
 _PRIVATE_UMASK = 0o077
 
 
@@ -146,13 +146,12 @@ def stop_recorded(home: ServiceHome, name: str) -> bool:
 
 def find_recorded(recorded: Record | None) -> psutil.Process | None:
     """The living process that a record means; None when it has ended or its number was given to another."""
-    if not recorded:
+    if not recorded or recorded.get("boot") != read_boot():
         return None
+    pid = int(recorded["pid"])
     try:
-        process = psutil.Process(int(recorded["pid"]))
-        same = abs(process.create_time() - float(recorded["created"])) < _SAME_PROCESS_SECONDS
-        return process if same and process.status() != psutil.STATUS_ZOMBIE else None
-    except psutil.NoSuchProcess:
+        return psutil.Process(pid) if still_runs(pid, started=float(recorded["started"])) else None
+    except (psutil.NoSuchProcess, psutil.AccessDenied):  # we may look at what is ours
         return None
 
 
@@ -200,13 +199,13 @@ def _end_with_parent(stop_signal: signal.Signals) -> Callable[[], None] | None:
 
 
 def _write_down(child: Child, *, home: ServiceHome) -> None:
-    try:
-        created = psutil.Process(child.pid).create_time()
-    except psutil.NoSuchProcess:
+    started = read_start(child.pid)
+    if started is None:
         return
     record = {
         "pid": child.pid,
-        "created": created,
+        "boot": read_boot(),
+        "started": started,
         "stop_signal": int(child.launch.stop_signal),
         "stop_seconds": child.launch.stop_seconds,
         "title": child.launch.title,

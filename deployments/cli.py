@@ -17,8 +17,9 @@ from typing import Annotated, TypeVar
 import structlog
 import typer
 
-from deployments.log_lines import configure_log_lines, open_log_file
+from deployments.log_lines import configure_log_lines, drop_log_lines, open_log_file
 from deployments.services import Service, acquire
+from deployments.visible_text import visible
 from memory_core.errors import AgentMemoryError, ConfigError, ValidationError, scrub
 from memory_core.models import ContentType, SearchMode
 from memory_core.ports import Core, Progress, ignore_progress
@@ -58,15 +59,17 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command and turn what was raised into one sentence and an exit code."""
+    drop_log_lines()
     try:
         app()
     except SystemExit as done:
-        return done.code if isinstance(done.code, int) else EXIT_FAILED if done.code else 0
+        # Typer makes this code of a KeyboardInterrupt, and says nothing.
+        return _say_interrupted() if done.code == EXIT_INTERRUPTED else _read_code(done)
     except KeyboardInterrupt:
-        _complain("Interrupted. What was stored stays stored; run the same command again to go on.")
-        return EXIT_INTERRUPTED
+        return _say_interrupted()
     except (ConfigError, ValidationError) as error:
         _complain(error.message)
+        structlog.get_logger(__name__).warning(error.event, error=error.message)
         return EXIT_USAGE
     except AgentMemoryError as error:
         _complain(error.message)
@@ -80,8 +83,17 @@ def _run() -> int:
     return EXIT_FAILED
 
 
+def _read_code(done: SystemExit) -> int:
+    return done.code if isinstance(done.code, int) else EXIT_FAILED if done.code else 0
+
+
+def _say_interrupted() -> int:
+    _complain("Interrupted. What was stored stays stored; run the same command again to go on.")
+    return EXIT_INTERRUPTED
+
+
 def _complain(message: str) -> None:
-    sys.stderr.write(f"memory: {message}\n")
+    sys.stderr.write(f"memory: {visible(message)}\n")
 
 
 def _start() -> Settings:
@@ -126,7 +138,7 @@ def up(*, as_json: JsonOption = False) -> None:
     """Start everything on this machine and keep it running until Ctrl-C, which loses nothing."""
     from deployments.cli_services import keep_services_up
 
-    keep_services_up(_start(), as_json=as_json)
+    raise typer.Exit(keep_services_up(_start(), as_json=as_json))
 
 
 @app.command()
@@ -265,14 +277,14 @@ def get(
 ) -> None:
     """Print a stored document's text."""
     from deployments.cli_content import read_stored
-    from deployments.console import print_json
+    from deployments.console import print_json, print_text
     from memory_core.wire import document_json
 
     document, content = _with_core(_start(), lambda core: read_stored(core, source_id, version))
     if as_json:
         print_json(document_json(document, content))
     else:
-        sys.stdout.write(content if content.endswith("\n") else content + "\n")
+        print_text(content)
 
 
 @app.command()

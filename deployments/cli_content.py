@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from collections.abc import Mapping
@@ -36,6 +37,9 @@ from memory_core.validate import parse_request
 from memory_core.wire import deletion_json
 
 EXIT_FAILED = 1
+_MAX_LEFT_BEHIND = 1_000
+_JOIN_SECONDS = 600.0
+_POLL_SECONDS = 0.25
 
 
 def read_request(file: str, fields: Mapping[str, Any], *, metadata: str | None) -> StoreContentRequest:
@@ -116,15 +120,21 @@ async def store_request(core: Core, request: StoreContentRequest) -> StoreRun:
     submission = await stage_request(
         StoreRequest(request=request, provenance=Provenance(channel="cli", client_name="memory")), core=core
     )
-    left_behind = [one.submission_id for one in await core.submissions.find_open(limit=100)]
-    outcomes = await run_submissions(sorted({submission.submission_id, *left_behind}), core=core)
-    if outcome := outcomes.get(submission.submission_id):
+    wanted = submission.submission_id
+    left_behind = [one.submission_id for one in await core.submissions.find_open(limit=_MAX_LEFT_BEHIND)]
+    outcomes = await run_submissions(sorted({wanted, *left_behind}), core=core)
+    if outcome := outcomes.get(wanted):
         return StoreRun(outcome=outcome)
-    finished = await core.submissions.read(submission.submission_id)
+    # The same content was being stored already: this call joined it, and waits for its outcome.
+    for _ in range(round(_JOIN_SECONDS / _POLL_SECONDS)):
+        if wanted not in {one.submission_id for one in await core.submissions.find_open(limit=_MAX_LEFT_BEHIND)}:
+            break
+        await asyncio.sleep(_POLL_SECONDS)
+    finished = await core.submissions.read(wanted)
     if finished and finished.outcome:
         return StoreRun(outcome=finished.outcome)
     raise ConflictError(
-        "Another command is storing the same content right now. Its outcome shows in `memory list` in a moment."
+        "Another command is still storing the same content. Its outcome shows in `memory list` when it is done."
     )
 
 

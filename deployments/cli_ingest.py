@@ -10,6 +10,7 @@ from pathlib import Path
 
 from deployments.console import out, print_json, print_report, tell
 from deployments.submit import RunResult, run_directory
+from deployments.visible_text import visible, visible_line
 from memory_core.errors import ValidationError
 from memory_core.ports import Core, Feed
 from memory_core.sync.values import SyncReport
@@ -24,10 +25,11 @@ def check_directory(path: Path) -> None:
     Raises:
         ValidationError: there is no such directory.
     """
+    shown = visible_line(path)
     if not path.exists():
-        raise ValidationError(f"The directory {path} does not exist. Check the path; nothing changed.")
+        raise ValidationError(f"The directory {shown} does not exist. Check the path; nothing changed.")
     if not path.is_dir():
-        raise ValidationError(f"{path} is a file. `memory store {path}` stores one file; ingest takes a directory.")
+        raise ValidationError(f"{shown} is a file. `memory store {shown}` stores one file; ingest takes a directory.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,7 @@ class IngestRun:
             if as_json:
                 print_json({"feed": self.feed.name, "planId": value.plan.plan_id, "plan": value.plan.summarize()})
             else:
-                out.print(self.result.message)
+                out.print(visible(self.result.message), markup=False)
         if not self.result.completed:
             tell(self.result.message)
         return 0 if self.result.completed else EXIT_FAILED

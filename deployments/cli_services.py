@@ -10,8 +10,9 @@ from importlib.metadata import version
 from types import FrameType
 from typing import Any, TypeAlias
 
-from deployments.console import out, print_json, tell, visible
+from deployments.console import out, print_json, tell
 from deployments.services import Service, ServiceStatus, acquire, read_status, stop
+from deployments.visible_text import visible, visible_line
 from memory_core.errors import AgentMemoryError
 from memory_core.ports import ActiveSpace, Core, StoreHealth
 from memory_core.settings import Settings
@@ -21,11 +22,12 @@ _Found: TypeAlias = tuple[StoreHealth, ActiveSpace | None, str]
 _WithCore: TypeAlias = Callable[[Settings, Callable[[Core], Awaitable[_Found]]], _Found]
 
 _OLDEST_SUPPORTED_MONGODB = 7  # in 2026-11; the series 6.0 ended in 2025-07
+_LOOK_SECONDS = 1.0  # how soon `memory up` notices that its services are gone
 _PACKAGES = ("agent-memory", "prefect", "pymongo", "tiktoken", "tantivy", "numpy")
 
 
-def keep_services_up(settings: Settings, *, as_json: bool) -> None:
-    """Hold every service until Ctrl-C or SIGTERM, then stop those that nobody else uses."""
+def keep_services_up(settings: Settings, *, as_json: bool) -> int:
+    """Hold every service until Ctrl-C or SIGTERM, then stop those that nobody else uses. 1 where they end before."""
     ended = threading.Event()
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -44,12 +46,20 @@ def keep_services_up(settings: Settings, *, as_json: bool) -> None:
         if as_json:
             print_json(shown)
         else:
-            out.print("\n".join(f"{name}: {value}" for name, value in shown.items() if value), markup=False)
+            out.print(
+                "\n".join(f"{name}: {visible_line(value)}" for name, value in shown.items() if value), markup=False
+            )
             out.print("Running. Ctrl-C ends it; nothing is lost.")
         sys.stdout.flush()
-        ended.wait()
+        # Where both addresses are the user's own there is nothing here that could end.
+        started_here = settings.starts_mongodb or settings.starts_prefect
+        while not ended.wait(_LOOK_SECONDS):
+            if started_here and not lease.is_held:
+                tell("The services were stopped from outside; what was stored stays. Run `memory up` to start them.")
+                return EXIT_FAILED
     report = stop(settings)
     tell(report.refused or f"Stopped {', '.join(report.stopped) or 'nothing'}.")
+    return 0
 
 
 def stop_services(settings: Settings, *, force: bool, as_json: bool) -> int:
@@ -129,7 +139,7 @@ def _print_examination(
     space: ActiveSpace | None,
     problems: list[str],
 ) -> None:
-    lines = [", ".join(f"{name} {version(name)}" for name in _PACKAGES), f"Home: {settings.memory_home}"]
+    lines = [", ".join(f"{name} {version(name)}" for name in _PACKAGES), f"Home: {visible_line(settings.memory_home)}"]
     for one in status.services:
         where = f"running, pid {one.pid}" if one.running else "not running"
         lines.append(f"{one.name}: {where}; version {one.version or 'not known yet'}; log {one.log}")

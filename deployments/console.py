@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-import unicodedata
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +17,7 @@ from rich.progress import Progress as ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from deployments.visible_text import visible, visible_json, visible_line
 from memory_core.identity import shorten
 from memory_core.models import ChunkingResult, Hit, SearchAnswer, SourceListing
 from memory_core.ports import Progress
@@ -26,10 +26,6 @@ from memory_core.sync.values import FileOutcome, SyncReport
 _PASSAGE_CHARS = 480
 _NAMED_FILES = 10
 _CHUNK_PREVIEW_CHARS = 200
-# The joiners make one sign of several (emoji, Persian, Hindi) and steer nothing.
-_KEPT_CONTROLS = frozenset("\n\t\u200c\u200d")
-_HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
-
 # Through a pipe a row of a table is one line, however long: a program reads it.
 _PIPE_WIDTH_CHARS = 2_000
 
@@ -44,17 +40,21 @@ def print_json(value: Mapping[str, Any]) -> None:
         text.encode(sys.stdout.encoding or "ascii")
     except UnicodeEncodeError:  # a narrow terminal, or a file name that is no text: JSON has escapes for both
         text = json.dumps(value, indent=2, default=str)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write((visible_json(text) if sys.stdout.isatty() else text) + "\n")
+
+
+def print_text(text: str) -> None:
+    """A stored text: harmless on a terminal, and exactly as it was stored through a pipe or into a file."""
+    if sys.stdout.isatty():
+        out.print(Text(visible(text)), end="" if text.endswith("\n") else "\n")
+        return
+    sys.stdout.flush()
+    sys.stdout.buffer.write(text.encode("utf-8"))
 
 
 def tell(text: str) -> None:
     """A sentence for the person who waits, on standard error."""
     err.print(Text(visible(text)))
-
-
-def visible(text: str) -> str:
-    """The text without control and direction characters: stored text must not steer a terminal."""
-    return "".join(c if c in _KEPT_CONTROLS or unicodedata.category(c) not in _HIDDEN_CATEGORIES else "·" for c in text)
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def print_report(feed: str, report: SyncReport) -> None:
     """The summary of a directory run."""
     counts = report.to_json()
     words = [f"{counts[name]} {word}" for name, word in _REPORT_WORDS.items() if counts[name]]
-    out.print(Text(f"Feed {visible(feed)}: {', '.join(words) or 'nothing to do'}, in {report.seconds:.1f} s."))
+    out.print(Text(f"Feed {visible_line(feed)}: {', '.join(words) or 'nothing to do'}, in {report.seconds:.1f} s."))
     if counts["unchanged"] and len(words) == 1:
         out.print("Everything is unchanged; nothing was embedded.")
     elif report.chunks:
@@ -85,7 +85,7 @@ def print_report(feed: str, report: SyncReport) -> None:
     for outcome in (FileOutcome.FAILED, FileOutcome.QUARANTINED, FileOutcome.SKIPPED):
         told = [file for file in report.files if file.outcome is outcome]
         for file in told[:_NAMED_FILES]:
-            out.print(Text(f"  {outcome.value}: {visible(file.path)}: {visible(file.error or '')}"))
+            out.print(Text(f"  {outcome.value}: {visible_line(file.path)}: {visible_line(file.error or '')}"))
         if len(told) > _NAMED_FILES:
             out.print(f"  {outcome.value}: and {len(told) - _NAMED_FILES} more (--json lists all)")
 
@@ -113,11 +113,13 @@ def print_answer(answer: SearchAnswer) -> None:
 def _print_hit(number: int, hit: Hit) -> None:
     row = hit.row
     legs = ", ".join(f"{name} #{rank}" for name, rank in (("vector", hit.vector_rank), ("text", hit.text_rank)) if rank)
-    out.print(Text(f"{number}. {visible(row.title)}  ", style="bold").append(f"score {hit.score:.4f} ({legs})", "dim"))
-    place = f"   {visible(row.source_id)}  characters {row.char_start:,} to {row.char_end:,}"
+    out.print(
+        Text(f"{number}. {visible_line(row.title)}  ", style="bold").append(f"score {hit.score:.4f} ({legs})", "dim")
+    )
+    place = f"   {visible_line(row.source_id)}  characters {row.char_start:,} to {row.char_end:,}"
     out.print(Text(place, style="cyan"))
     if row.heading_path:
-        out.print(Text("   " + visible(" > ".join(row.heading_path)), style="green"))
+        out.print(Text("   " + visible_line(" > ".join(row.heading_path)), style="green"))
     passage = " … ".join(hit.highlights) or row.text
     out.print(Text("   " + visible(shorten(" ".join(passage.split()), _PASSAGE_CHARS))))
 
@@ -144,7 +146,7 @@ def print_listing(listing: SourceListing) -> None:
             ", ".join(state.attributes.tags),
             state.updated_at.strftime("%Y-%m-%d %H:%M"),
         )
-        table.add_row(*(Text(visible(cell)) for cell in cells))
+        table.add_row(*(Text(visible_line(cell)) for cell in cells))
     out.print(table)
     last = listing.offset + len(listing.sources)
     more = f"; --offset {last} shows the next" if last < listing.total else ""
@@ -162,6 +164,6 @@ def print_chunks(result: ChunkingResult) -> None:
         head = f"[{chunk.index}] {chunk.char_start:,} to {chunk.char_end:,}  {chunk.token_count} tokens"
         out.print(Text(head, style="cyan"))
         if chunk.heading_path:
-            out.print(Text("    " + visible(" > ".join(chunk.heading_path)), style="green"))
+            out.print(Text("    " + visible_line(" > ".join(chunk.heading_path)), style="green"))
         preview = chunk.text if len(chunk.text) <= _CHUNK_PREVIEW_CHARS else chunk.text[:_CHUNK_PREVIEW_CHARS] + "…"
         out.print(Text("    " + visible(preview).replace("\n", "\n    ")))

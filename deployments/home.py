@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from memory_core.errors import ServiceError
+from memory_core.errors import ServiceError, register_secret
 
 Record: TypeAlias = dict[str, Any]
 
@@ -133,6 +133,8 @@ class ServiceHome:
         values = {name: str(known.get(name) or secrets.token_urlsafe(_PASSWORD_BYTES)) for name in names}
         if values != known:
             write_private(path, json.dumps(values, indent=1))
+        for secret in values.values():
+            register_secret(secret)  # what a server says of itself goes into our errors and logs
         return Credentials(**values)
 
 

@@ -12,7 +12,7 @@ from typing import Any, TextIO, cast
 
 import structlog
 
-from memory_core.errors import scrub
+from memory_core.errors import ConfigError, scrub
 from memory_core.settings import LogLevel, Settings
 
 LOG_FILE_LIMIT_BYTES = 10_000_000
@@ -25,6 +25,11 @@ _LEVELS = {
     LogLevel.DEBUG: logging.DEBUG,
     LogLevel.TRACE: logging.DEBUG,
 }
+
+
+def drop_log_lines() -> None:
+    """Write nowhere, until the settings say where: structlog's own default is standard output."""
+    structlog.configure(processors=[_drop], logger_factory=structlog.ReturnLoggerFactory())
 
 
 def configure_log_lines(settings: Settings, stream: TextIO) -> None:
@@ -56,13 +61,25 @@ def _drop(_logger: object, _method: str, _event: MutableMapping[str, Any]) -> Mu
 
 
 def open_log_file(settings: Settings) -> TextIO:
-    """Append to `MEMORY_HOME/logs/memory.log`; a file above 10 MB is set aside first."""
+    """Append to `MEMORY_HOME/logs/memory.log`; a file above 10 MB is set aside first.
+
+    Raises:
+        ConfigError: MEMORY_HOME is a place where nothing can be written.
+    """
     path: Path = settings.memory_home / "logs" / "memory.log"
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if path.exists() and path.stat().st_size > LOG_FILE_LIMIT_BYTES:
-        path.replace(path.with_suffix(".log.1"))
-    # A path of the system may hold bytes that are no text; a line about it must not end the run.
-    return path.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if path.exists() and path.stat().st_size > LOG_FILE_LIMIT_BYTES:
+            path.replace(path.with_suffix(".log.1"))
+        # A path of the system may hold bytes that are no text; a line about it must not end the run.
+        return path.open("a", encoding="utf-8", errors="backslashreplace", buffering=1)
+    except OSError as error:
+        reason = (error.strerror or type(error).__name__).lower()
+        raise ConfigError(
+            f"MEMORY_HOME ({settings.memory_home}) cannot be written: {reason}. Set MEMORY_HOME to a directory that "
+            "you can write to, or make room there.",
+            cause=error,
+        ) from None
 
 
 def _scrub_values(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import httpx
+import structlog
 
 from deployments.prefect_environment import prefect_environment
 from deployments.services import Addresses
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     _FlowCall: TypeAlias = Callable[..., Awaitable[State[Any]]]
 
 _AWAY_STATUS = 500
+_UNTRACKED = "Prefect did not answer, so no flow run shows this."
+_log = structlog.get_logger(__name__)
+
 _RUN_TAG = "memory"
 _PROCESS_TAG = "process:"
 
@@ -73,8 +77,10 @@ async def run_submissions(ids: Sequence[str], *, core: Core) -> Mapping[str, Map
             await _close_dead_runs(core)
             with _tags(core, "channel:cli"):
                 state = await run(submission_ids=list(ids), return_state=True)
-    except ServiceError:
-        return await run_plainly(ids, core=core)
+    except ServiceError as error:
+        _log.warning("prefect.away", cause=error.cause)
+        outcomes = await run_plainly(ids, core=core)
+        return {name: {**outcome, "notes": [*outcome["notes"], _UNTRACKED]} for name, outcome in outcomes.items()}
     result = await _read_state(state)
     return cast("Mapping[str, Mapping[str, Any]]", result.value or {})
 

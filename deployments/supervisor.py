@@ -114,10 +114,13 @@ class Supervisor:
             line = await asyncio.wait_for(reader.readline(), _REQUEST_SECONDS)
             if line and not self._closing:
                 await self._answer(decode(line), reader, writer)
-        except (ConnectionError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        except (ConnectionError, TimeoutError) as error:
             _log(f"a request was dropped: {error!r}")
         except asyncio.CancelledError:
             pass  # the supervisor is ending; the closed connection tells the client
+        except Exception as error:  # noqa: BLE001 - a client that gets no answer would ask again for minutes
+            traceback.print_exc()
+            await _refuse(writer, _describe_failure(error))
         finally:
             if task:
                 self._connections.discard(task)
@@ -129,8 +132,7 @@ class Supervisor:
                 f"Another version of this program keeps the services running (process {os.getpid()}). End its "
                 f"commands and stop it with `kill {os.getpid()}`, then run this again."
             )
-            writer.write(encode({"event": Event.ERROR, "text": text}))
-            await writer.drain()
+            await _refuse(writer, text)
             return
         match message["operation"]:
             case "acquire":
@@ -271,6 +273,20 @@ class Supervisor:
         async with self._stop_lock:
             stopped = await asyncio.gather(stop_in_turn(PREFECT, POSTGRES), stop_in_turn(MONGODB))
         return [name for names in stopped for name in names]
+
+
+async def _refuse(writer: asyncio.StreamWriter, text: str) -> None:
+    with contextlib.suppress(ConnectionError):  # whoever asked has gone
+        writer.write(encode({"event": Event.ERROR, "text": text}))
+        await writer.drain()
+
+
+def _describe_failure(error: Exception) -> str:
+    what = "did not understand a request" if isinstance(error, (ValueError, KeyError, TypeError)) else "failed"
+    return (
+        f"The supervisor of the local services (process {os.getpid()}) {what}. Its log says more (`memory doctor` "
+        f"names the directory); stop it with `kill {os.getpid()}` and run this again."
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:

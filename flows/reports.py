@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 
+import httpx
+import structlog
 from prefect.artifacts import acreate_table_artifact
 
 from memory_core.ports import Feed
 from memory_core.sync.values import FileOutcome, SyncReport
 
 MAX_NAMED_FILES = 200
+
+_log = structlog.get_logger(__name__)
 
 _TOLD = frozenset({FileOutcome.FAILED, FileOutcome.SKIPPED, FileOutcome.QUARANTINED, FileOutcome.DELETED})
 
@@ -24,9 +28,12 @@ async def publish_report(feed: Feed, report: SyncReport) -> None:
     ]
     if len(told) > MAX_NAMED_FILES:
         rows.append({"what": "and", "value": f"{len(told) - MAX_NAMED_FILES} more", "reason": ""})
-    await acreate_table_artifact(
-        key=_artifact_key(feed.name), table=rows, description=f"What the run of the feed `{feed.name}` did."
-    )
+    try:
+        await acreate_table_artifact(
+            key=_artifact_key(feed.name), table=rows, description=f"What the run of the feed `{feed.name}` did."
+        )
+    except httpx.HTTPError as error:  # the run is done and says so itself; a table that is missing must not undo that
+        _log.warning("report.not_published", feed=feed.name, error=str(error))
 
 
 def _artifact_key(feed: str) -> str:

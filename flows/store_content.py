@@ -25,6 +25,7 @@ from memory_core.validate import parse_request
 from memory_core.wire import outcome_json
 from tasks.stages import TASK_STAGES
 
+MAX_OPEN_SUBMISSIONS = 1_000
 _NAMED_FAILURES = 5
 
 
@@ -66,24 +67,32 @@ async def store_content_manual_flow(form: StoreContentRequest) -> State[Any]:
 async def run_submissions(
     ids: Sequence[str], *, core: Core, stages: Stages = PLAIN_STAGES
 ) -> dict[str, dict[str, Any]]:
-    """Claim, store, record. Returns the outcome of every id that this run finished, as plain JSON."""
+    """Claim, store, record. Returns the outcome of every id that this run finished, as plain JSON.
+
+    What this process staged, it may run; what another living process staged or runs is left to it. A run that fails or
+    is cancelled gives back what it claimed.
+    """
     holder = replace(core.holder, token=core.new_id())
     claimed = await core.submissions.claim(
-        ids, holder=holder, seconds=LEASE_SECONDS, dead_tokens=await _dead_tokens(core)
+        ids, holder=holder, seconds=LEASE_SECONDS, dead_tokens=[core.holder.token, *await _dead_tokens(core)]
     )
     if not claimed:
         return {}
     names = [submission.submission_id for submission in claimed]
-    async with hold_submissions(names, holder, core=core):
-        outcomes = await store_content([_with_run(one) for one in claimed], core=core, stages=stages)
-    plain = {name: outcome_json(outcome) for name, outcome in zip(names, outcomes, strict=True)}
-    await core.submissions.finish(plain, now=core.clock())
+    try:
+        async with hold_submissions(names, holder, core=core):
+            outcomes = await store_content([_with_run(one) for one in claimed], core=core, stages=stages)
+        plain = {name: outcome_json(outcome) for name, outcome in zip(names, outcomes, strict=True)}
+        await core.submissions.finish(plain, holder=holder, now=core.clock())
+    except BaseException:
+        await core.submissions.release(names, holder=holder)
+        raise
     return plain
 
 
 async def _dead_tokens(core: Core) -> list[str]:
     """The leases of processes on this machine that are gone: nobody needs to wait for them to lapse."""
-    open_ones = await core.submissions.find_open(limit=1_000)
+    open_ones = await core.submissions.find_open(limit=MAX_OPEN_SUBMISSIONS)
     return [one.holder.token for one in open_ones if one.holder and not core.is_alive(one.holder)]
 
 

@@ -20,7 +20,7 @@ from prefect.states import Completed, Failed
 from flows.leases import hold_feed
 from flows.reports import publish_report
 from memory_core.bootstrap import current_core
-from memory_core.errors import NotFoundError, ValidationError
+from memory_core.errors import AgentMemoryError, NotFoundError, ValidationError
 from memory_core.models import Outcome, StoreOutcome
 from memory_core.ports import Core, Feed, Progress
 from memory_core.store_content import store_content
@@ -113,7 +113,9 @@ class _Run:
         settings = self.core.settings
         waiting = batches(planned, max_documents=settings.batch_documents, max_chars=settings.batch_chars)
         self.core.on_progress(Progress(done=0, total=len(planned)))
-        await asyncio.gather(*(self._work(waiting, len(planned)) for _ in range(BATCHES_AT_ONCE)))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(BATCHES_AT_ONCE):
+                group.create_task(self._work(waiting, len(planned)))
 
     async def _work(self, waiting: Iterator[Sequence[PlannedFile]], total: int) -> None:
         for batch in waiting:
@@ -125,6 +127,14 @@ class _Run:
             self.core.on_progress(Progress(done=self.done, total=total))
 
     async def _store_batch(self, batch: Sequence[PlannedFile]) -> None:
+        """A batch that cannot even be read or recorded fails its files; the run goes on with the next one."""
+        try:
+            await self._try_batch(batch)
+        except AgentMemoryError as error:
+            self.reports += [_fail(planned, error.message) for planned in batch]
+            self._watch_failures([StoreOutcome(outcome=Outcome.FAILED, source_id=None, error=error)])
+
+    async def _try_batch(self, batch: Sequence[PlannedFile]) -> None:
         reading = await read_task(unwalked(batch), unwalked(self.feed_plan), flow_run.id)
         outcomes = await store_content([file.request for file in reading.read], core=self.core, stages=TASK_STAGES)
         self._watch_failures(outcomes)
@@ -151,13 +161,12 @@ class _Run:
         return None
 
 
+def _fail(planned: PlannedFile, error: str) -> FileReport:
+    return FileReport(path=planned.path, source_id=planned.source_id, outcome=FileOutcome.FAILED, error=error)
+
+
 def _not_tried(planned: PlannedFile, reason: str) -> FileReport:
-    return FileReport(
-        path=planned.path,
-        source_id=planned.source_id,
-        outcome=FileOutcome.FAILED,
-        error=f"not tried: {MAX_FAILED_BATCHES_IN_A_ROW} batches in a row failed. {reason}",
-    )
+    return _fail(planned, f"not tried: {MAX_FAILED_BATCHES_IN_A_ROW} batches in a row failed. {reason}")
 
 
 def _say_plan(feed_plan: FeedPlan) -> str:

@@ -60,7 +60,7 @@ def build_core(
         index=index,
         embedder=embedder,
         counter=load_tiktoken_counter(),
-        files=LocalFiles(),
+        files=LocalFiles(memory_home=settings.memory_home),
         fingerprint=fingerprint_of(embedder),
         holder=name_this_process(),
         clock=read_clock,

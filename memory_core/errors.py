@@ -15,6 +15,7 @@
     ├── SearchError            a query could not be answered        search.failed
     │   └── IndexUnavailableError       (retryable)                 index.unavailable
     ├── SyncError              a directory could not be synced      sync.failed
+    ├── TimeLimitError         a stage took too long (retryable)    ingest.timed_out
     ├── ServiceError           a local service did not start        service.failed
     └── InternalError          a defect in this program             internal.error
 
@@ -176,6 +177,14 @@ class SyncError(AgentMemoryError):
 
     kind = "sync"
     event = "sync.failed"
+
+
+class TimeLimitError(AgentMemoryError):
+    """A stage took longer than its time limit; what it had stored is recognised by the next attempt."""
+
+    kind = "timeout"
+    event = "ingest.timed_out"
+    retryable = True
 
 
 class ServiceError(AgentMemoryError):

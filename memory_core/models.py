@@ -67,9 +67,14 @@ class SearchMode(StrEnum):
 
 
 class WireModel(BaseModel):
-    """Base of what crosses a door: frozen, camelCase or snake_case in, camelCase out, unknown names refused."""
+    """Base of what crosses a door: frozen, camelCase or snake_case in, camelCase out, unknown names refused.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+    Its errors never quote what came in: they reach the log.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, hide_input_in_errors=True
+    )
 
 
 class StoreContentRequest(WireModel):

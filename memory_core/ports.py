@@ -7,7 +7,7 @@ one of `memory_core.errors`. Nothing here does anything.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -159,11 +159,15 @@ class ListQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteSelector:
-    """Which documents to delete: exactly one of the three; `tags` selects documents that carry all of them."""
+    """Which documents to delete: exactly one of the four; `tags` selects documents that carry all of them.
+
+    `revisions` maps source ids to the revisions that were planned to go: a document that was written since stays.
+    """
 
     source_ids: tuple[str, ...] = ()
     document_id: str | None = None
     tags: tuple[str, ...] = ()
+    revisions: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +186,8 @@ class MemoryStore(Protocol):
 
     async def prepare(self, fingerprint: Fingerprint) -> ActiveSpace:
         """Create collections, b-tree indexes and `meta` before the first write; idempotent, once per process.
+
+        It also ends grace periods and removes what killed processes left without an owner.
 
         Raises:
             ForeignDatabaseError: rows without our `meta`, or a `meta` that names another schema or fingerprint.
@@ -433,9 +439,10 @@ class SubmissionStore(Protocol):
     async def claim(
         self, ids: Sequence[str], *, holder: Holder, seconds: float, dead_tokens: Sequence[str] = ()
     ) -> Sequence[Submission]:
-        """Take the open ones among `ids` whose lease is free, lapsed or that of a dead holder.
+        """Take the open ones among `ids` whose lease is free, lapsed or that of a dead holder, the oldest first.
 
-        Each claim counts as an attempt; one that was claimed three times already is parked instead.
+        Each claim counts as an attempt; one that was claimed three times already is parked instead. One whose text a
+        version has adopted already (its run was killed before it said so) is settled as done instead.
         """
         ...
 
@@ -451,9 +458,7 @@ class SubmissionStore(Protocol):
         """Give the leases of open submissions back, so that the next run takes them at once."""
         ...
 
-    async def finish(
-        self, outcomes: Mapping[str, Mapping[str, object]], *, holder: Holder, now: datetime
-    ) -> None:
+    async def finish(self, outcomes: Mapping[str, Mapping[str, object]], *, holder: Holder, now: datetime) -> None:
         """Record the outcome of each submission by id: done, or failed where the outcome says so.
 
         Only open ones whose lease is this holder's: who lost its lease has no say any more.

@@ -1,6 +1,7 @@
 """The rules of one request. In: a request of any door. Out: its normalised values, or one error with every problem.
 
-Pure: it reads nothing that is stored. The same rules hold on every door; no message echoes the caller's value.
+Pure: it reads nothing that is stored. The same rules hold on every door; no message echoes the caller's value. The rule
+between two feeds stands here too: every store of feeds keeps it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, cast
 
 from memory_core.errors import ValidationError
@@ -28,6 +30,8 @@ from memory_core.models import (
     ContentType,
     StoreContentRequest,
 )
+from memory_core.ports import Feed
+from memory_core.settings import Settings
 
 MIN_CHUNK_SIZE_TOKENS = 32
 MAX_CHUNK_SIZE_TOKENS = 8_192
@@ -103,6 +107,31 @@ def check_request(
 def _tell(problems: Sequence[str]) -> str:
     more = len(problems) - _MAX_PROBLEMS_TOLD
     return "; ".join([*problems[:_MAX_PROBLEMS_TOLD], *([f"and {more} more"] if more > 0 else [])])
+
+
+def default_options(settings: Settings) -> ChunkOptions:
+    """The configured sizes, for a request that names none."""
+    return ChunkOptions(
+        size=settings.chunk_size_tokens, overlap=settings.chunk_overlap_tokens, minimum=settings.chunk_min_tokens
+    )
+
+
+def refuse_overlap(feed: Feed, other: Feed) -> None:
+    """One file belongs to one feed at most.
+
+    Raises:
+        ValidationError: the roots are inside one another, or the name belongs to another root.
+    """
+    if feed.name == other.name:
+        if feed.root != other.root:
+            raise ValidationError(f"The feed {feed.name!r} is the directory {other.root}. Choose another name.")
+        return
+    mine, theirs = PurePath(feed.root), PurePath(other.root)
+    if mine.is_relative_to(theirs) or theirs.is_relative_to(mine):
+        raise ValidationError(
+            f"The feed {feed.name!r} ({feed.root}) and the feed {other.name!r} ({other.root}) overlap: a file would "
+            "be stored twice. Sync the outer directory alone, or choose directories apart."
+        )
 
 
 def normalise_text(text: str) -> str:

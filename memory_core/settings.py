@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, cast
 
 import platformdirs
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
 from memory_core.errors import ConfigError, register_secret, scrub
 
@@ -74,7 +74,10 @@ class Settings(BaseSettings):
     ] = ()
     memory_mongod: Annotated[
         Path | None,
-        Field(alias="MEMORY_MONGOD", description="The mongod program to start; else PATH, else the packaged one."),
+        Field(
+            alias="MEMORY_MONGOD",
+            description="The mongod program to start; else PATH, else the packaged one. Not read from .env.",
+        ),
     ] = None
     mongod_cache_gb: Annotated[
         float,
@@ -276,6 +279,9 @@ def _show(value: object) -> object:
     return scrub(str(value)) if isinstance(value, (str, Path)) else value
 
 
+# A `.env` comes along with any directory that somebody unpacks; it must not choose which program runs.
+_NOT_FROM_FILES = ("MEMORY_MONGOD",)
+
 # pydantic-settings takes `_env_file` in its constructor, which its type does not show.
 _read: Callable[..., Settings] = Settings
 
@@ -284,8 +290,10 @@ def load_settings(*, env_file: Path | None = None, **overrides: Any) -> Settings
     """Read the environment, `env_file` (below it) and overrides by variable name (above it).
 
     Raises:
-        ConfigError: with every problem, each naming its variable; no value is echoed.
+        ConfigError: with every problem, each naming its variable; no value is echoed. Or the file cannot be used.
     """
+    if env_file:
+        _check_file(env_file)
     try:
         settings = _read(_env_file=env_file, **overrides)
         problems = _cross_field_problems(settings, bad=frozenset())
@@ -302,6 +310,25 @@ def load_settings(*, env_file: Path | None = None, **overrides: Any) -> Settings
     if settings.mongodb_uri:
         register_secret(settings.mongodb_uri.get_secret_value())
     return settings
+
+
+def _check_file(env_file: Path) -> None:
+    try:
+        written = DotEnvSettingsSource(Settings, env_file=env_file).env_vars
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{env_file.absolute()} is not UTF-8 (byte {error.start}). Save it as UTF-8 text.", cause=error
+        ) from None
+    except OSError as error:
+        raise ConfigError(
+            f"{env_file.absolute()} cannot be read. Give the user that runs this the right to read it.", cause=error
+        ) from None
+    for name in _NOT_FROM_FILES:
+        if (written.get(name.lower()) or "").strip():
+            raise ConfigError(
+                f"{name} names a program to run and is not taken from {env_file.absolute()}, which may be somebody "
+                f"else's. Take the line out and set it in the environment: export {name}=..."
+            )
 
 
 def _cross_field_problems(settings: Settings, *, bad: frozenset[str]) -> list[str]:

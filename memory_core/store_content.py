@@ -15,7 +15,7 @@ import structlog
 
 from memory_core.chunk.chunk_content import chunk_documents
 from memory_core.embed import embed_documents
-from memory_core.errors import AgentMemoryError, ConflictError, InternalError, ValidationError
+from memory_core.errors import AgentMemoryError, ConflictError, InternalError, TimeLimitError, ValidationError
 from memory_core.identity import is_source_id
 from memory_core.models import Conflict, Document, Failure, Outcome, Plan, StoreOutcome, StoreRequest
 from memory_core.persist import persist_documents
@@ -60,6 +60,7 @@ class _Batch:
     requests: Sequence[StoreRequest]
     source_ids: dict[int, str]
     conflicts: Counter[int] = field(default_factory=Counter[int])
+    replaced: set[int] = field(default_factory=set[int])
     outcomes: dict[int, StoreOutcome] = field(default_factory=dict[int, StoreOutcome])
 
     def settle(self, position: int, result: StoreOutcome | Failure) -> None:
@@ -72,10 +73,16 @@ class _Batch:
     def meet_conflict(self, position: int) -> bool:
         """Count it for this document alone. True where it goes round again."""
         self.conflicts[position] += 1
-        if self.conflicts[position] < MAX_ROUNDS:
+        if self.conflicts[position] <= MAX_ROUNDS:
             return True
         self.fail(position, _endless_conflict())
         return False
+
+    def is_deleted_meanwhile(self, position: int, document: Document) -> bool:
+        """True where an earlier round was about to replace a document that is gone now: the delete came after us."""
+        if document.base is not None:
+            self.replaced.add(position)
+        return document.base is None and position in self.replaced and self.conflicts[position] > 0
 
     def fail(self, position: int, error: AgentMemoryError, *, source_id: str | None = None) -> None:
         """Turn a failure into an outcome; the one place where it is logged."""
@@ -92,8 +99,11 @@ async def _run_round(batch: _Batch, waiting: Sequence[int], *, core: Core, stage
     batch.source_ids.update({position: document.source_id for position, document in validated.items()})
     documents, later = _one_per_source(validated)
     writes: dict[int, DocumentWrite] = {}
-    for position, document in documents.items():
-        if document.plan is Plan.NOTHING:
+    for position, document in list(documents.items()):
+        if batch.is_deleted_meanwhile(position, document):
+            batch.fail(position, _deleted_meanwhile())
+            del documents[position]
+        elif document.plan is Plan.NOTHING:
             batch.settle(position, _unchanged(document, core))
         elif document.plan is Plan.ATTRIBUTES:
             writes[position] = AttributeWrite(document=document)
@@ -127,6 +137,11 @@ async def _run_stage(
         results = await _ask(stage, values, core)
     except AgentMemoryError as error:
         results = [Failure(error=error) for _ in values]
+    except TimeoutError as error:
+        late = TimeLimitError(
+            "A stage took longer than its time limit. Store this again; what is stored is skipped.", cause=error
+        )
+        results = [Failure(error=late) for _ in values]
     except Exception as error:  # noqa: BLE001 - a defect fails its documents, with its cause, and never the whole run
         fault = InternalError(
             "A stage failed in a way that nobody foresaw. Store this again to be sure, and report it.", cause=error
@@ -178,6 +193,10 @@ def _unchanged(document: Document, core: Core) -> StoreOutcome:
         fingerprint=core.fingerprint,  # the plan compared it with what is stored
         notes=document.notes,
     )
+
+
+def _deleted_meanwhile() -> ConflictError:
+    return ConflictError("The document was deleted while this was being stored. Store it again if it is still wanted.")
 
 
 def _endless_conflict() -> ConflictError:

@@ -7,18 +7,19 @@ nothing itself: content goes down `store_content` like everything else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import assert_never
 
 from memory_core.chunk.chunk_content import describe_recipe
-from memory_core.errors import SyncError
+from memory_core.errors import SyncError, ValidationError
 from memory_core.files import MAX_FILE_BYTES, Blank, Changed, FileReading, FileText, Quarantine, ScannedFile
 from memory_core.models import (
     MAX_URI_CHARS,
-    ChunkOptions,
     ContentType,
+    DocumentState,
     Outcome,
     Provenance,
     StoreContentRequest,
@@ -27,10 +28,17 @@ from memory_core.models import (
     hash_text,
 )
 from memory_core.ports import Core, DeleteSelector, Feed, FileState, ManifestEntry
-from memory_core.rules import normalise_text
+from memory_core.rules import default_options, normalise_text
 from memory_core.sync.plan import plan_sync
 from memory_core.sync.renames import detect_renames, files_to_hash
 from memory_core.sync.values import Action, FileOutcome, FileReport, PlannedFile, SyncPlan
+
+# One transaction removes so many in a few seconds; a server may end what takes longer than twenty.
+MAX_PRUNED_DOCUMENTS = 200
+MAX_PRUNED_ROWS = 5_000
+
+_WRITTEN_SINCE = "its file is gone, but its document was written after this run had planned; the next run looks again"
+_FEED_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 _OUTCOMES: dict[Outcome, FileOutcome] = {
     Outcome.CREATED: FileOutcome.CREATED,
@@ -79,10 +87,7 @@ async def plan_feed(feed: Feed, *, core: Core) -> FeedPlan:
     states = await core.store.read_feed_states(feed.name)
     manifest = await core.feeds.read_manifest(feed.name)
     scan = await core.files.scan(feed)
-    settings = core.settings
-    options = ChunkOptions(
-        size=settings.chunk_size_tokens, overlap=settings.chunk_overlap_tokens, minimum=settings.chunk_min_tokens
-    )
+    options = default_options(core.settings)
 
     def recipe_of(content_type: ContentType) -> str:
         return describe_recipe(content_type, options, core.counter.name)
@@ -226,15 +231,62 @@ def _failed_entry(entry: ManifestEntry, reason: str) -> ManifestEntry:
 
 
 async def prune_feed(feed_plan: FeedPlan, *, core: Core) -> list[FileReport]:
-    """Delete the documents whose files are gone, in one transaction, then forget those files."""
+    """Delete the documents whose files are gone, group by group, each time forgetting the group's files.
+
+    A document that was written after the plan was made stays, and so does its line: the next run looks again.
+    """
     feed, gone = feed_plan.feed, feed_plan.plan.select(Action.DELETE)
-    if gone:
-        selector = DeleteSelector(source_ids=tuple(planned.source_id for planned in gone))
-        await core.store.delete(selector, now=core.clock(), feed=feed.name)
-    forgotten = [*gone, *feed_plan.plan.select(Action.FORGET)]
-    if forgotten:
-        await core.feeds.write_manifest(feed.name, (), removed_paths=[planned.path for planned in forgotten])
-    return [FileReport(path=planned.path, source_id=planned.source_id, outcome=FileOutcome.DELETED) for planned in gone]
+    reports: list[FileReport] = []
+    for start in range(0, len(gone), MAX_PRUNED_DOCUMENTS):
+        page = gone[start : start + MAX_PRUNED_DOCUMENTS]
+        states = await core.store.read_states([planned.source_id for planned in page])
+        for group in _split_by_rows(page, states):
+            reports += await _prune_group(group, states, feed=feed, core=core)
+    if forgotten := [planned.path for planned in feed_plan.plan.select(Action.FORGET)]:
+        await core.feeds.write_manifest(feed.name, (), removed_paths=forgotten)
+    return reports
+
+
+def _split_by_rows(page: Sequence[PlannedFile], states: Mapping[str, DocumentState]) -> Iterator[Sequence[PlannedFile]]:
+    """Groups that one transaction can remove in time; a document with more rows is a group of its own."""
+    group: list[PlannedFile] = []
+    rows = 0
+    for planned in page:
+        state = states.get(planned.source_id)
+        count = state.tally.count if state else 0
+        if group and rows + count > MAX_PRUNED_ROWS:
+            yield group
+            group, rows = [], 0
+        group.append(planned)
+        rows += count
+    yield group
+
+
+async def _prune_group(
+    group: Sequence[PlannedFile], states: Mapping[str, DocumentState], *, feed: Feed, core: Core
+) -> list[FileReport]:
+    present = [planned for planned in group if planned.source_id in states]
+    revisions = {
+        planned.source_id: states[planned.source_id].revision
+        for planned in present
+        if states[planned.source_id].content_hash == planned.stored_hash
+    }
+    deleted: set[str] = set()
+    if revisions:
+        deletion = await core.store.delete(DeleteSelector(revisions=revisions), now=core.clock(), feed=feed.name)
+        deleted = set(deletion.source_ids)
+    kept = {planned.path for planned in present if planned.source_id not in deleted}
+    if forgotten := [planned.path for planned in group if planned.path not in kept]:
+        await core.feeds.write_manifest(feed.name, (), removed_paths=forgotten)
+    return [
+        FileReport(
+            path=planned.path,
+            source_id=planned.source_id,
+            outcome=FileOutcome.SKIPPED if planned.path in kept else FileOutcome.DELETED,
+            error=_WRITTEN_SINCE if planned.path in kept else None,
+        )
+        for planned in group
+    ]
 
 
 def report_untouched(feed_plan: FeedPlan) -> list[FileReport]:
@@ -260,7 +312,13 @@ def feed_of_path(path: Path, feeds: Sequence[Feed], *, name: str | None = None) 
     """The feed whose root this path is (absolute, links resolved), else a new one named after its directory."""
     root = str(path.resolve())
     known = next((feed for feed in feeds if feed.root == root), None)
+    if name is not None and not _FEED_NAME.fullmatch(name):
+        raise ValidationError("A feed's name has 1 to 64 letters, digits and . _ - and begins with a letter or digit.")
     if known:
+        if name not in {None, known.name}:
+            raise ValidationError(
+                f"That directory is the feed {known.name!r} already. Leave --feed out, or use that name."
+            )
         return known
     if name is None:
         plain = "".join(c if c.isascii() and c.isalnum() else "-" for c in Path(root).name.lower()).strip("-")

@@ -20,7 +20,6 @@ from memory_core.errors import ValidationError
 from memory_core.identity import derive_source_id, derive_title, is_source_id, with_suffix
 from memory_core.models import (
     Attributes,
-    ChunkOptions,
     ContentType,
     Document,
     DocumentState,
@@ -31,7 +30,9 @@ from memory_core.models import (
     hash_text,
 )
 from memory_core.ports import Core
-from memory_core.rules import CheckedRequest, check_request, plain_issue
+from memory_core.rules import CheckedRequest, check_request, default_options, plain_issue
+
+_SUPERSEDED = "A newer text was stored under this id after this one was accepted; the newer one was kept."
 
 
 def parse_request(arguments: Mapping[str, Any]) -> StoreContentRequest:
@@ -82,10 +83,7 @@ class _Candidate:
 
 
 def _check(request: StoreRequest, core: Core) -> _Candidate | Failure:
-    settings = core.settings
-    defaults = ChunkOptions(
-        size=settings.chunk_size_tokens, overlap=settings.chunk_overlap_tokens, minimum=settings.chunk_min_tokens
-    )
+    defaults = default_options(core.settings)
     try:
         checked = check_request(request.request, defaults=defaults, max_input_tokens=core.embedder.max_input_tokens)
     except ValidationError as error:
@@ -127,8 +125,17 @@ def _decide(candidate: _Candidate, states: Mapping[str, DocumentState], core: Co
         # A staged text that was normalised on the way is not this content: it must not become its body.
         body_id=candidate.request.body_id if candidate.checked.content == candidate.request.request.content else None,
     )
+    if base and _is_superseded(candidate, base):
+        return replace(document, plan=Plan.NOTHING, notes=(*document.notes, _SUPERSEDED))
     plan, reason = decide_plan(document, fingerprint=core.fingerprint.key)
     return replace(document, plan=plan, reason=reason)
+
+
+def _is_superseded(candidate: _Candidate, base: DocumentState) -> bool:
+    """A submission that waited (its process was killed) never replaces a text that was stored after it was accepted."""
+    staged = candidate.request.staged_at
+    is_older = staged is not None and base.stored_at is not None and base.stored_at > staged
+    return is_older and base.content_hash != candidate.content_hash
 
 
 def _find_renamed(candidate: _Candidate, states: Mapping[str, DocumentState]) -> DocumentState | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from memory_core.models import (
     ChunkingResult,
     Deletion,
+    Document,
     Hit,
+    Outcome,
     SearchAnswer,
     SourceListing,
     StoredDocument,
@@ -41,6 +44,45 @@ def outcome_json(outcome: StoreOutcome) -> Json:
         "error": {"kind": outcome.error.kind, "message": outcome.error.message, "retryable": outcome.error.retryable}
         if outcome.error
         else None,
+    }
+
+
+def late_outcome_json(
+    source_id: str | None,
+    *,
+    document_id: str | None = None,
+    title: str | None = None,
+    version: int | None = None,
+    chunk_count: int = 0,
+) -> Json:
+    """The answer to a store whose run was killed between storing and saying so, from what is stored."""
+    return outcome_json(
+        StoreOutcome(
+            outcome=Outcome.CREATED if version == 1 else Outcome.UPDATED,
+            source_id=source_id,
+            document_id=document_id,
+            title=title,
+            version=version,
+            chunk_count=chunk_count,
+            reason="stored by a run that was killed before it could say so",
+        )
+    )
+
+
+def ingest_block(document: Document, *, now: datetime) -> Json:
+    """Who stored a version, how and when: what every store keeps beside it; None where it is not known."""
+    provenance = document.provenance
+    return {
+        "agent": document.agent,
+        "sessionId": document.session_id,
+        "channel": provenance.channel,
+        "feed": provenance.feed,
+        "clientName": provenance.client_name,
+        "clientVersion": provenance.client_version,
+        "tokenName": provenance.token_name,
+        "submissionId": provenance.submission_id,
+        "flowRunId": provenance.flow_run_id,
+        "at": now,
     }
 
 

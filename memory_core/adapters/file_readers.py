@@ -26,19 +26,30 @@ from memory_core.files import Blank, Changed, DirectoryScan, FileReading, FileTe
 
 _IGNORE_FILE = ".gitignore"
 _READ_ATTEMPTS = 2
+_OWN_DIRECTORIES = ("services", "logs", "search")  # of MEMORY_HOME
+_APART_REASON = "these are files of the memory itself (MEMORY_HOME)"
 _LARGEST_INT64 = 2**63 - 1
 
 
-def scan_directory(root: Path, *, include: Sequence[str], exclude: Sequence[str]) -> DirectoryScan:
+def scan_directory(
+    root: Path, *, include: Sequence[str], exclude: Sequence[str], memory_home: Path | None = None
+) -> DirectoryScan:
     r"""List what is below a root, by path. `include` and `exclude` are gitignore-style globs; no include means all.
 
     Names are NFC in `path` and as the system has them in `absolute`; bytes that are not UTF-8 show as \xNN in `path`.
+    `memory_home` holds passwords and databases: below the root it is listed with a reason, and never entered.
 
     Raises:
-        SyncError: the root is missing, is not a directory or cannot be listed, or a glob is not valid.
+        SyncError: the root is missing, is not a directory, cannot be listed or is the memory's own, or a glob is not
+            valid.
     """
     _check_root(root)
-    walk = _Walk(root, include=_compile_globs(include, "include"), exclude=_compile_globs(exclude, "exclude"))
+    walk = _Walk(
+        root,
+        include=_compile_globs(include, "include"),
+        exclude=_compile_globs(exclude, "exclude"),
+        apart=_find_own_directories(root, memory_home) if memory_home else frozenset(),
+    )
     files = list(walk.list_files())
     files.sort(key=lambda file: file.path)
     return DirectoryScan(files=tuple(_set_twins_apart(files)), unreadable=tuple(sorted(walk.unreadable)))
@@ -85,6 +96,22 @@ def _check_root(root: Path) -> None:
         raise SyncError(f"{root} is not a directory. Name the directory that holds the file; nothing changed.")
 
 
+def _find_own_directories(root: Path, memory_home: Path) -> frozenset[str]:
+    """Where the memory keeps its files below the root. Other directories inside its home are the user's own."""
+    real_root, home = os.path.realpath(root), os.path.realpath(memory_home)
+    own = [os.path.realpath(memory_home / name) for name in _OWN_DIRECTORIES]
+    if any(_lies_in(real_root, directory) for directory in own):
+        raise SyncError(
+            f"{root} holds files of the memory itself (passwords, databases, logs) and is never read. Name another "
+            "directory; nothing changed."
+        )
+    return frozenset(path for path in (home, *own) if path != real_root and _lies_in(path, real_root))
+
+
+def _lies_in(path: str, directory: str) -> bool:
+    return os.path.commonpath([path, directory]) == directory
+
+
 def _compile_globs(globs: Sequence[str], option: str) -> GitIgnoreSpec | None:
     try:
         return GitIgnoreSpec.from_lines(map(_compose, globs)) if globs else None
@@ -116,12 +143,15 @@ class _Folder:
 class _Walk:
     """One walk over a tree with a list of folders to visit: no recursion, so that depth is no limit."""
 
-    def __init__(self, root: Path, *, include: GitIgnoreSpec | None, exclude: GitIgnoreSpec | None) -> None:
+    def __init__(
+        self, root: Path, *, include: GitIgnoreSpec | None, exclude: GitIgnoreSpec | None, apart: frozenset[str]
+    ) -> None:
         self.unreadable: set[str] = set()
         self._root = root
         self._real_root = os.path.realpath(root)
         self._include = include
         self._exclude = exclude
+        self._apart = apart
         self._waiting: list[_Folder] = []
 
     def list_files(self) -> Iterator[ScannedFile]:
@@ -156,7 +186,9 @@ class _Walk:
             is_folder = entry.is_dir(follow_symlinks=False)
             if self._leaves_out(folder, f"{path}/" if is_folder else path, is_folder=is_folder):
                 return
-            if is_folder:
+            if is_folder and self._apart and os.path.realpath(entry.path) in self._apart:
+                yield self._describe(entry, path)
+            elif is_folder:
                 self._waiting.append(_Folder(absolute=entry.path, path=f"{path}/", rules=folder.rules))
             else:
                 yield self._describe(entry, path)
@@ -174,7 +206,9 @@ class _Walk:
 
     def _describe(self, entry: os.DirEntry[str], path: str) -> ScannedFile:
         found, reason = self._resolve(entry) if entry.is_symlink() else (entry.stat(follow_symlinks=False), None)
-        if reason is None and not stat.S_ISREG(found.st_mode):
+        if stat.S_ISDIR(found.st_mode):
+            reason = _APART_REASON
+        elif reason is None and not stat.S_ISREG(found.st_mode):
             reason = "a pipe, socket or device is not a file with text"
         return ScannedFile(
             path=path,
@@ -199,6 +233,8 @@ class _Walk:
             return own, "a link to a directory is not followed; make the directory a feed of its own"
         if os.path.commonpath([self._real_root, target]) != self._real_root:
             return own, "the link leads out of the directory"
+        if any(_lies_in(target, apart) for apart in self._apart):
+            return own, _APART_REASON
         return found, None
 
 

@@ -11,11 +11,20 @@ from memory_core.ports import Feed
 
 
 class LocalFiles:
-    """See FileReader."""
+    """See FileReader. What `memory_home` holds is no part of a feed."""
+
+    def __init__(self, *, memory_home: Path | None = None) -> None:
+        self._memory_home = memory_home
 
     async def scan(self, feed: Feed) -> DirectoryScan:
         """See FileReader."""
-        return await asyncio.to_thread(scan_directory, Path(feed.root), include=feed.include, exclude=feed.exclude)
+        return await asyncio.to_thread(
+            scan_directory,
+            Path(feed.root),
+            include=feed.include,
+            exclude=feed.exclude,
+            memory_home=self._memory_home,
+        )
 
     async def read(self, path: Path, *, max_bytes: int) -> FileReading:
         """See FileReader."""

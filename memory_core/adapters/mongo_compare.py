@@ -13,10 +13,10 @@ from datetime import datetime
 from bson import ObjectId
 from pymongo.client_session import ClientSession
 
-from memory_core.adapters import mongo_rows as rows
 from memory_core.adapters.mongo_connection import MongoConnection, Row
 from memory_core.adapters.mongo_indexes import DOCUMENTS, SUBMISSIONS, TRASH
 from memory_core.ports import DocumentWrite
+from memory_core.wire import ingest_block
 
 
 class LostRaceError(Exception):
@@ -155,7 +155,7 @@ def _count_version(step: Step, *, now: datetime, versions_kept: int) -> Step:
         "contentHash": document.content_hash,
         "contentLength": len(document.content),
         "storedAt": now,
-        "ingest": rows.ingest_block(document, now),
+        "ingest": ingest_block(document, now=now),
     }
     kept = [*step.versions, entry][-versions_kept:]
     dropped = tuple(old["bodyId"] for old in step.versions if old not in kept)

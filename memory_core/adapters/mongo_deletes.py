@@ -1,7 +1,6 @@
 """Deletion. In: a selector. Out: what was removed; body and attributes wait in the trash for the grace period.
 
-A row of the trash stays as a tombstone when its grace period has ended: search indexes learn of the deletion from it,
-and a source that is stored again goes on counting versions.
+What happens when the grace period has ended is in `mongo_sweeps`.
 """
 
 from __future__ import annotations
@@ -13,15 +12,13 @@ from bson.errors import InvalidId
 from pymongo import UpdateOne
 from pymongo.client_session import ClientSession
 
-from memory_core.adapters.mongo_connection import MongoConnection, Row
-from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, TRASH
+from memory_core.adapters.mongo_connection import MongoConnection, Row, run_transaction
+from memory_core.adapters.mongo_indexes import CHUNKS, DOCUMENTS, TRASH
 from memory_core.errors import ConflictError, ValidationError
 from memory_core.models import Deletion
 from memory_core.ports import DeleteSelector
 
-_SWEEP_LIMIT = 500
 _MAX_TRIES = 5
-_TOMBSTONE_FIELDS = ("sourceId", "version", "committedAt", "revision", "deletedAt")
 
 
 class _MovedError(Exception):
@@ -49,23 +46,32 @@ def delete_documents(
         try:
             if not atomic or dry_run:
                 return _delete(connection, condition, now=now, trash_days=trash_days, dry_run=dry_run, session=None)
-            with connection.client.start_session() as session:
-                return session.with_transaction(
-                    lambda session: _delete(
-                        connection, condition, now=now, trash_days=trash_days, dry_run=False, session=session
-                    )
-                )
+            return run_transaction(
+                connection,
+                lambda session: _delete(
+                    connection, condition, now=now, trash_days=trash_days, dry_run=False, session=session
+                ),
+            )
         except _MovedError:
             continue
     raise ConflictError("The document kept changing while it was to be deleted. Try again when its writers are done.")
 
 
 def _condition(selector: DeleteSelector, feed: str | None) -> Row:
-    given = [bool(selector.source_ids), selector.document_id is not None, bool(selector.tags)]
+    given = [
+        bool(selector.source_ids),
+        selector.document_id is not None,
+        bool(selector.tags),
+        bool(selector.revisions),
+    ]
     if sum(given) != 1:
         raise ValidationError("Say exactly one of sourceId, documentId and tags to name what to delete.")
     condition: Row = {"feed": feed} if feed else {}
-    if selector.source_ids:
+    if selector.revisions:
+        condition["$or"] = [
+            {"sourceId": source_id, "revision": revision} for source_id, revision in selector.revisions.items()
+        ]
+    elif selector.source_ids:
         condition["sourceId"] = {"$in": list(selector.source_ids)}
     elif selector.document_id is not None:
         try:
@@ -126,25 +132,3 @@ def _take_back_trash(connection: MongoConnection, ids: list[ObjectId]) -> None:
     """Without a transaction: a document that is still there must not stand in the trash too."""
     alive = [row["_id"] for row in connection.collection(DOCUMENTS).find({"_id": {"$in": ids}}, {"_id": 1})]
     connection.collection(TRASH).delete_many({"_id": {"$in": alive}})
-
-
-def sweep_trash(connection: MongoConnection) -> int:
-    """End the grace period of what expired: bodies and attributes go, a tombstone stays. Returns how many."""
-    now = connection.client.admin.command("hello")["localTime"]
-    trash = connection.collection(TRASH)
-    expired = list(trash.find({"expiresAt": {"$lte": now}}).limit(_SWEEP_LIMIT))
-    if not expired:
-        return 0
-    bodies = [entry["bodyId"] for row in expired for entry in row.get("versions", [])]
-    connection.collection(CONTENTS).delete_many({"bodyId": {"$in": bodies}})
-    trash.bulk_write(
-        [
-            UpdateOne(
-                {"_id": row["_id"]},
-                {"$unset": dict.fromkeys(set(row) - {"_id", *_TOMBSTONE_FIELDS}, "")},
-            )
-            for row in expired
-        ],
-        ordered=False,
-    )
-    return len(expired)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import PurePath
 from typing import Any
 
 from pymongo import ReplaceOne
@@ -15,6 +14,7 @@ from memory_core.adapters.mongo_leases import lease_row, read_holder
 from memory_core.errors import NotFoundError, ValidationError
 from memory_core.models import Holder
 from memory_core.ports import Feed, FileState, ManifestEntry
+from memory_core.rules import refuse_overlap
 
 
 class MongoFeedStore:
@@ -110,24 +110,6 @@ class MongoFeedStore:
                 ],
                 ordered=False,
             )
-
-
-def refuse_overlap(feed: Feed, other: Feed) -> None:
-    """One file belongs to one feed at most.
-
-    Raises:
-        ValidationError: the roots are inside one another, or the name belongs to another root.
-    """
-    if feed.name == other.name:
-        if feed.root != other.root:
-            raise ValidationError(f"The feed {feed.name!r} is the directory {other.root}. Choose another name.")
-        return
-    mine, theirs = PurePath(feed.root), PurePath(other.root)
-    if mine.is_relative_to(theirs) or theirs.is_relative_to(mine):
-        raise ValidationError(
-            f"The feed {feed.name!r} ({feed.root}) and the feed {other.name!r} ({other.root}) overlap: a file would "
-            "be stored twice. Sync the outer directory alone, or choose directories apart."
-        )
 
 
 def _read_feed(row: Mapping[str, Any]) -> Feed:

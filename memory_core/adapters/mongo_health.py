@@ -6,36 +6,69 @@ Only ids, revisions, hashes and counts are read, never a text or a vector.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
+from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from memory_core.adapters.mongo_connection import MongoConnection, Row
-from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, SUBMISSIONS, TRASH
+from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, SUBMISSIONS
+from memory_core.adapters.mongo_sweeps import owned_bodies
 from memory_core.ports import StoreHealth
 
 _OPEN_STATES = ("staged", "running")
 _EXAMPLES = 3
+_SWEPT = "A later `memory store` removes them, once they are an hour old."
 
 
 def check_health(connection: MongoConnection, *, transactions: bool) -> StoreHealth:
-    """Count everything and look for rows without an owner, short documents and mixed revisions."""
-    database = connection.database
-    tallies = _tallies(database)
-    states = {
-        row["_id"]: row
-        for row in database[DOCUMENTS].find({}, {"sourceId": 1, "revision": 1, "chunking.chunkCount": 1})
-    }
-    faults = [*_chunk_faults(tallies, states), *_body_faults(database), *_submission_faults(database)]
+    """Count everything and look for rows without an owner, short documents and mixed revisions.
+
+    Everything is read at one moment where the server can do that. Where it cannot, a fault must be there twice: what
+    a store changes between two reads looks like damage.
+    """
+    if transactions:
+        with connection.client.start_session(snapshot=True) as session:
+            look = _look(connection.database, session)
+    else:
+        look = _look(connection.database, None)
+        if look.damage:
+            again = _look(connection.database, None)
+            look = replace(again, damage=[fault for fault in again.damage if fault in look.damage])
     return StoreHealth(
         server_version=str(connection.client.server_info()["version"]),
         transactions=transactions,
-        documents=len(states),
-        chunks=sum(sum(by_revision.values()) for by_revision in tallies.values()),
-        faults=tuple(faults),
+        documents=look.documents,
+        chunks=look.chunks,
+        faults=(*look.damage, *_submission_faults(connection.database)),
     )
 
 
-def _tallies(database: Database[Row]) -> dict[object, dict[str, int]]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """What one look at the database found."""
+
+    documents: int
+    chunks: int
+    damage: list[str]
+
+
+def _look(database: Database[Row], session: ClientSession | None) -> _Look:
+    tallies = _tallies(database, session)
+    states = {
+        row["_id"]: row
+        for row in database[DOCUMENTS].find(
+            {}, {"sourceId": 1, "revision": 1, "chunking.chunkCount": 1}, session=session
+        )
+    }
+    return _Look(
+        documents=len(states),
+        chunks=sum(sum(by_revision.values()) for by_revision in tallies.values()),
+        damage=[*_chunk_faults(tallies, states), *_body_faults(database, session)],
+    )
+
+
+def _tallies(database: Database[Row], session: ClientSession | None) -> dict[object, dict[str, int]]:
     """Chunks by document and revision, from the index alone."""
     tallies: dict[object, dict[str, int]] = {}
     groups = database[CHUNKS].aggregate(
@@ -45,6 +78,7 @@ def _tallies(database: Database[Row]) -> dict[object, dict[str, int]]:
         ],
         hint="chunks_tally",
         allowDiskUse=True,
+        session=session,
     )
     for row in groups:
         tallies.setdefault(row["_id"]["d"], {})[row["_id"]["r"]] = row["n"]
@@ -54,7 +88,7 @@ def _tallies(database: Database[Row]) -> dict[object, dict[str, int]]:
 def _chunk_faults(tallies: dict[object, dict[str, int]], states: dict[object, Row]) -> Iterable[str]:
     orphans = sum(sum(by_revision.values()) for key, by_revision in tallies.items() if key not in states)
     if orphans:
-        yield f"{orphans} chunks belong to no document. They are never searched; a repair will remove them."
+        yield f"{orphans} chunks belong to no document. They are never searched. {_SWEPT}"
     short: list[str] = []
     mixed: list[str] = []
     for key, row in states.items():
@@ -69,18 +103,16 @@ def _chunk_faults(tallies: dict[object, dict[str, int]], states: dict[object, Ro
         yield f"{len(mixed)} documents have leftover chunks ({_some(mixed)}). Store them again: that heals them."
 
 
-def _body_faults(database: Database[Row]) -> Iterable[str]:
-    stored = {row["_id"] for row in database[CONTENTS].aggregate([{"$group": {"_id": "$bodyId"}}], allowDiskUse=True)}
-    owned = {
-        entry["bodyId"]
-        for name in (DOCUMENTS, TRASH)
-        for row in database[name].find({}, {"versions.bodyId": 1})
-        for entry in row.get("versions", [])
+def _body_faults(database: Database[Row], session: ClientSession | None) -> Iterable[str]:
+    contents = database[CONTENTS]
+    stored = {
+        row["_id"] for row in contents.aggregate([{"$group": {"_id": "$bodyId"}}], allowDiskUse=True, session=session)
     }
-    current = {row["bodyId"]: row["sourceId"] for row in database[DOCUMENTS].find({}, {"bodyId": 1, "sourceId": 1})}
-    staged = {row["bodyId"] for row in database[SUBMISSIONS].find({"bodyId": {"$ne": None}}, {"bodyId": 1})}
-    if loose := stored - owned - staged:
-        yield f"{len(loose)} bodies belong to no version and no submission. A repair will remove them."
+    owned = owned_bodies(database, session)
+    documents = database[DOCUMENTS].find({}, {"bodyId": 1, "sourceId": 1}, session=session)
+    current = {row["bodyId"]: row["sourceId"] for row in documents}
+    if loose := stored - owned:
+        yield f"{len(loose)} texts belong to no version and no submission. {_SWEPT}"
     if missing := sorted(source for body, source in current.items() if body not in stored):
         yield f"{len(missing)} documents lack their text ({_some(missing)}). Store them again from their source."
 

@@ -58,6 +58,7 @@ STATE_FIELDS = [
     "updatedAt",
     "ingest.agent",
     "ingest.sessionId",
+    "ingest.at",
 ]
 HIT_FIELDS = [
     "documentId",
@@ -92,23 +93,6 @@ def body_rows(body_id: str, text: str) -> list[Row]:
         {"bodyId": body_id, "part": part, "text": text[start : start + PART_CHARS]}
         for part, start in enumerate(range(0, len(text), PART_CHARS))
     ]
-
-
-def ingest_block(document: Document, now: datetime) -> Row:
-    """Who stored a version and how: what `memory log` prints."""
-    provenance = document.provenance
-    return {
-        "agent": document.agent,
-        "sessionId": document.session_id,
-        "channel": provenance.channel,
-        "feed": provenance.feed,
-        "clientName": provenance.client_name,
-        "clientVersion": provenance.client_version,
-        "tokenName": provenance.token_name,
-        "submissionId": provenance.submission_id,
-        "flowRunId": provenance.flow_run_id,
-        "at": now,
-    }
 
 
 def attribute_fields(document: Document) -> Row:
@@ -255,6 +239,7 @@ def read_state(row: Mapping[str, Any], tally: ChunkTally | None) -> DocumentStat
         updated_at=row["updatedAt"],
         agent=row["ingest"]["agent"],
         session_id=row["ingest"]["sessionId"],
+        stored_at=row["ingest"]["at"],
     )
 
 

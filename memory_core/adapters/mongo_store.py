@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from bson import ObjectId
@@ -16,10 +16,11 @@ from bson.errors import InvalidId
 from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from memory_core.adapters import mongo_rows as rows
-from memory_core.adapters.mongo_connection import MongoConnection, Row
-from memory_core.adapters.mongo_deletes import delete_documents, sweep_trash
+from memory_core.adapters.mongo_connection import MongoConnection, Row, ask_server
+from memory_core.adapters.mongo_deletes import delete_documents
 from memory_core.adapters.mongo_health import check_health
 from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, META, TRASH, create_indexes
+from memory_core.adapters.mongo_sweeps import living_ids, sweep
 from memory_core.adapters.mongo_writes import write_group
 from memory_core.errors import ForeignDatabaseError, NotFoundError
 from memory_core.models import (
@@ -76,7 +77,7 @@ class MongoStore:
                 "Nothing was written: set EMBEDDING_PROVIDER and EMBEDDING_MODEL back, or use another MONGODB_DB_NAME."
             )
         create_indexes(self._connection.database)
-        sweep_trash(self._connection)
+        sweep(self._connection)
         return space
 
     def _found(self, fingerprint: Fingerprint) -> ActiveSpace:
@@ -197,12 +198,9 @@ class MongoStore:
         )
 
     def _transactions(self) -> bool:
-        known = self._has_transactions
-        if known is None:
-            hello = self._connection.client.admin.command("hello")
-            known = "setName" in hello or hello.get("msg") == "isdbgrid"
-            self._has_transactions = known
-        return known
+        if self._has_transactions is None:
+            self._has_transactions = ask_server(self._connection).has_transactions
+        return self._has_transactions
 
     async def delete(
         self, selector: DeleteSelector, *, now: datetime, dry_run: bool = False, feed: str | None = None
@@ -311,7 +309,7 @@ class MongoStore:
 
     def _read_changes(self, since: datetime | None) -> tuple[list[DocumentChange], datetime]:
         # The clock is read first: what is committed while the lists are read is found again next time.
-        now: datetime = self._connection.client.admin.command("hello")["localTime"]
+        now = ask_server(self._connection).now
         condition: Row = {"committedAt": {"$gte": since}} if since else {}
         live = self._connection.collection(DOCUMENTS).find(condition, {"revision": 1, "committedAt": 1})
         changes = [
@@ -319,12 +317,14 @@ class MongoStore:
             for row in live
         ]
         if since:
-            gone = self._connection.collection(TRASH).find(condition, {"committedAt": 1})
+            gone = list(self._connection.collection(TRASH).find(condition, {"committedAt": 1}))
+            alive = living_ids(self._connection, [row["_id"] for row in gone])  # after a deletion that was cut off
             changes += [
                 DocumentChange(document_id=str(row["_id"]), revision=None, committed_at=row["committedAt"])
                 for row in gone
+                if row["_id"] not in alive
             ]
-        return changes, now if now.tzinfo else now.replace(tzinfo=UTC)
+        return changes, now
 
     async def read_chunk_rows(self, document_ids: Sequence[str]) -> Sequence[ChunkRow]:
         """See MemoryStore."""

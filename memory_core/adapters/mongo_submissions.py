@@ -7,20 +7,22 @@ exists only while the submission is open, so that a finished one never answers f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
 from bson.errors import InvalidId
 from pymongo import UpdateOne
+from pymongo.client_session import ClientSession
 from pymongo.errors import DuplicateKeyError
 
 from memory_core.adapters import mongo_rows as rows
-from memory_core.adapters.mongo_connection import MongoConnection, Row
-from memory_core.adapters.mongo_indexes import CONTENTS, SUBMISSIONS
-from memory_core.adapters.mongo_leases import lease_row, read_holder
+from memory_core.adapters.mongo_connection import MongoConnection, Row, ask_server, run_transaction
+from memory_core.adapters.mongo_indexes import CONTENTS, DOCUMENTS, SUBMISSIONS, TRASH
+from memory_core.adapters.mongo_leases import lease_row, new_lease, read_holder
 from memory_core.models import Holder, Outcome, Provenance, StoreContentRequest, StoreRequest, hash_text
 from memory_core.ports import OpenSubmission, Submission, SubmissionState
+from memory_core.wire import late_outcome_json
 
 MAX_ATTEMPTS = 3
 _OPEN = [SubmissionState.STAGED.value, SubmissionState.RUNNING.value]
@@ -32,37 +34,45 @@ class MongoSubmissionStore:
     def __init__(self, connection: MongoConnection) -> None:
         self._connection = connection
 
-    async def stage(self, request: StoreRequest, *, key: str, now: datetime) -> Submission:
+    async def stage(
+        self, request: StoreRequest, *, key: str, holder: Holder, seconds: float, now: datetime
+    ) -> Submission:
         """See SubmissionStore."""
-        return await self._connection.run(self._stage, request, key, now)
+        return await self._connection.run(self._stage, request, key, holder, seconds, now)
 
-    def _stage(self, request: StoreRequest, key: str, now: datetime) -> Submission:
-        submissions = self._connection.collection(SUBMISSIONS)
-        if joined := submissions.find_one({"openKey": key}):
+    def _stage(self, request: StoreRequest, key: str, holder: Holder, seconds: float, now: datetime) -> Submission:
+        if joined := self._connection.collection(SUBMISSIONS).find_one({"openKey": key}):
             return self._load([joined])[0]
+        server = ask_server(self._connection)
         identifier = ObjectId()
-        body_id = f"submission-{identifier}"
-        # The body first: a submission that is visible can always be run. A body whose submission was never written is
-        # found by the health check.
-        self._connection.collection(CONTENTS).insert_many(rows.body_rows(body_id, request.request.content))
         row: Row = {
             "_id": identifier,
             "openKey": key,
             "state": SubmissionState.STAGED.value,
-            "bodyId": body_id,
+            "bodyId": f"submission-{identifier}",
             "contentHash": hash_text(request.request.content),
             "adopted": False,
             "request": _request_row(request),
             "attempts": 0,
             "outcome": None,
             "stagedAt": now,
+            "lease": new_lease(holder, until=server.now + timedelta(seconds=seconds)),
         }
+        parts = rows.body_rows(row["bodyId"], request.request.content)
         try:
-            submissions.insert_one(row)
+            if server.has_transactions:
+                run_transaction(self._connection, lambda session: self._insert(row, parts, session))
+            else:
+                self._insert(row, parts, None)
         except DuplicateKeyError:  # the same call at the same moment: join it
-            self._connection.collection(CONTENTS).delete_many({"bodyId": body_id})
-            return self._stage(request, key, now)
+            self._connection.collection(CONTENTS).delete_many({"bodyId": row["bodyId"]})
+            return self._stage(request, key, holder, seconds, now)
         return self._load([row])[0]
+
+    def _insert(self, row: Row, parts: Sequence[Row], session: ClientSession | None) -> None:
+        """The body first: a submission that is visible can always be run, also where there is no transaction."""
+        self._connection.collection(CONTENTS).insert_many(parts, session=session)
+        self._connection.collection(SUBMISSIONS).insert_one(row, session=session)
 
     async def claim(
         self, ids: Sequence[str], *, holder: Holder, seconds: float, dead_tokens: Sequence[str] = ()
@@ -76,18 +86,20 @@ class MongoSubmissionStore:
         submissions = self._connection.collection(SUBMISSIONS)
         wanted = {"_id": {"$in": _object_ids(ids)}, "state": {"$in": _OPEN}}
         free = {
+            **wanted,
             "$or": [
                 {"lease": {"$exists": False}},
                 {"lease.token": {"$in": [holder.token, *dead_tokens]}},
                 {"$expr": {"$lt": ["$lease.until", "$$NOW"]}},
-            ]
+            ],
         }
-        exhausted = {**wanted, **free, "attempts": {"$gte": MAX_ATTEMPTS}}
+        self._settle_stored(free)
         submissions.update_many(
-            exhausted, {"$set": {"state": SubmissionState.PARKED.value}, "$unset": {"openKey": "", "lease": ""}}
+            {**free, "attempts": {"$gte": MAX_ATTEMPTS}},
+            {"$set": {"state": SubmissionState.PARKED.value}, "$unset": {"openKey": "", "lease": ""}},
         )
         submissions.update_many(
-            {**wanted, **free},
+            {**free, "adopted": False},
             [
                 {
                     "$set": {
@@ -98,7 +110,53 @@ class MongoSubmissionStore:
                 }
             ],
         )
-        return self._load(list(submissions.find({**wanted, "lease.token": holder.token})))
+        mine = submissions.find({**wanted, "state": SubmissionState.RUNNING.value, "lease.token": holder.token})
+        return self._load(list(mine.sort([("stagedAt", 1), ("_id", 1)])))
+
+    def _settle_stored(self, free: Row) -> None:
+        """Finish what was stored by a run that was killed before it said so: a version has adopted its body already.
+
+        Run again, it would put its text over everything that was stored since.
+        """
+        submissions = self._connection.collection(SUBMISSIONS)
+        for row in list(submissions.find({**free, "adopted": True}, {"bodyId": 1, "request.fields.sourceId": 1})):
+            outcome = self.__stored_outcome(row)
+            submissions.update_one(
+                {**free, "_id": row["_id"]},
+                [
+                    {
+                        "$set": {
+                            "state": SubmissionState.DONE.value,
+                            "outcome": {"$literal": outcome},
+                            "finishedAt": "$$NOW",
+                            "bodyId": None,
+                        }
+                    },
+                    {"$unset": ["openKey", "lease"]},
+                ],
+            )
+
+    def __stored_outcome(self, row: Row) -> Row:
+        owned = {"versions.bodyId": row["bodyId"]}
+        fields = {"sourceId": 1, "title": 1, "versions": 1, "chunking.chunkCount": 1}
+        owner = next(
+            (
+                found
+                for name in (DOCUMENTS, TRASH)
+                if (found := self._connection.collection(name).find_one(owned, fields))
+            ),
+            None,
+        )
+        if owner is None:  # the version is no longer kept
+            return late_outcome_json(row["request"]["fields"].get("sourceId"))
+        (version,) = [entry["version"] for entry in owner["versions"] if entry["bodyId"] == row["bodyId"]]
+        return late_outcome_json(
+            owner["sourceId"],
+            document_id=str(owner["_id"]),
+            title=owner["title"],
+            version=version,
+            chunk_count=owner["chunking"]["chunkCount"],
+        )
 
     async def renew(self, ids: Sequence[str], *, holder: Holder, seconds: float) -> None:
         """See SubmissionStore."""
@@ -118,14 +176,23 @@ class MongoSubmissionStore:
         found = self._connection.collection(SUBMISSIONS).find({"state": {"$in": _OPEN}}, {"lease": 1})
         return [
             OpenSubmission(submission_id=str(row["_id"]), holder=read_holder(row["lease"]) if "lease" in row else None)
-            for row in found.sort("stagedAt", 1).limit(limit)
+            for row in found.sort([("stagedAt", 1), ("_id", 1)]).limit(limit)
         ]
 
-    async def finish(self, outcomes: Mapping[str, Mapping[str, object]], *, now: datetime) -> None:
+    async def release(self, ids: Sequence[str], *, holder: Holder) -> None:
         """See SubmissionStore."""
-        await self._connection.run(self._finish, outcomes, now)
+        await self._connection.run(self._release, ids, holder)
 
-    def _finish(self, outcomes: Mapping[str, Mapping[str, object]], now: datetime) -> None:
+    def _release(self, ids: Sequence[str], holder: Holder) -> None:
+        self._connection.collection(SUBMISSIONS).update_many(
+            {"_id": {"$in": _object_ids(ids)}, **_held_by(holder)}, {"$unset": {"lease": ""}}
+        )
+
+    async def finish(self, outcomes: Mapping[str, Mapping[str, object]], *, holder: Holder, now: datetime) -> None:
+        """See SubmissionStore."""
+        await self._connection.run(self._finish, outcomes, holder, now)
+
+    def _finish(self, outcomes: Mapping[str, Mapping[str, object]], holder: Holder, now: datetime) -> None:
         if not outcomes:
             return
         operations: list[UpdateOne] = []
@@ -134,7 +201,7 @@ class MongoSubmissionStore:
             state = SubmissionState.FAILED if failed else SubmissionState.DONE
             operations.append(
                 UpdateOne(
-                    {"_id": ObjectId(identifier)},
+                    {"_id": ObjectId(identifier), **_held_by(holder)},
                     {
                         "$set": {"state": state.value, "outcome": dict(outcome), "finishedAt": now},
                         "$unset": {"openKey": "", "lease": ""},
@@ -142,16 +209,16 @@ class MongoSubmissionStore:
                 )
             )
         self._connection.collection(SUBMISSIONS).bulk_write(operations, ordered=False)
-        self._drop_unadopted([key for key, outcome in outcomes.items() if outcome.get("outcome") != Outcome.FAILED])
+        self._drop_unadopted(list(outcomes))
 
     def _drop_unadopted(self, ids: Sequence[str]) -> None:
-        """Remove staged bodies that no version adopted (unchanged content); an adopted one belongs to its version."""
+        """Remove staged bodies of done submissions that no version adopted; an adopted one belongs to its version."""
         submissions = self._connection.collection(SUBMISSIONS)
-        finished = {"_id": {"$in": _object_ids(ids)}}
-        bodies = [row["bodyId"] for row in submissions.find({**finished, "adopted": False}, {"bodyId": 1})]
+        done = {"_id": {"$in": _object_ids(ids)}, "state": SubmissionState.DONE.value, "bodyId": {"$ne": None}}
+        bodies = [row["bodyId"] for row in submissions.find({**done, "adopted": False}, {"bodyId": 1})]
         if bodies:
             self._connection.collection(CONTENTS).delete_many({"bodyId": {"$in": bodies}})
-        submissions.update_many(finished, {"$set": {"bodyId": None}})
+        submissions.update_many(done, {"$set": {"bodyId": None}})
 
     async def read(self, submission_id: str) -> Submission | None:
         """See SubmissionStore."""
@@ -170,6 +237,10 @@ class MongoSubmissionStore:
             for part in parts.sort([("bodyId", 1), ("part", 1)]):
                 texts.setdefault(part["bodyId"], []).append(part["text"])
         return [_read_submission(row, "".join(texts.get(row["bodyId"] or "", []))) for row in found]
+
+
+def _held_by(holder: Holder) -> Row:
+    return {"lease.token": holder.token, "state": {"$in": _OPEN}}
 
 
 def _object_ids(ids: Sequence[str]) -> list[ObjectId]:
@@ -217,6 +288,7 @@ def _read_submission(row: Mapping[str, Any], content: str) -> Submission:
             notes=tuple(request["notes"]),
             previous_source_id=request["previousSourceId"],
             body_id=row["bodyId"],
+            staged_at=row["stagedAt"],
         ),
         attempts=row["attempts"],
         outcome=row["outcome"],

@@ -18,10 +18,11 @@ from pymongo.errors import BulkWriteError
 
 from memory_core.adapters import mongo_rows as rows
 from memory_core.adapters.mongo_compare import LostRaceError, Step, compare, is_new_content
-from memory_core.adapters.mongo_connection import MongoConnection, Row
+from memory_core.adapters.mongo_connection import MongoConnection, Row, run_transaction
 from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS
 from memory_core.models import EmbeddedChunk, EmbeddedDocument
 from memory_core.ports import DocumentWrite, WriteResult, WriteVerdict
+from memory_core.wire import ingest_block
 
 _DUPLICATE_KEY = 11000
 
@@ -50,14 +51,13 @@ def _write_atomically(
     def attempt(session: ClientSession) -> list[WriteResult]:
         return _write_in_order(connection, writes, now=now, versions_kept=versions_kept, session=session)
 
-    with connection.client.start_session() as session:
-        try:
-            return session.with_transaction(attempt)
-        except LostRaceError as lost:
-            return [
-                WriteResult(verdict=WriteVerdict.CONFLICT if position in lost.positions else WriteVerdict.ABORTED)
-                for position in range(len(writes))
-            ]
+    try:
+        return run_transaction(connection, attempt)
+    except LostRaceError as lost:
+        return [
+            WriteResult(verdict=WriteVerdict.CONFLICT if position in lost.positions else WriteVerdict.ABORTED)
+            for position in range(len(writes))
+        ]
 
 
 def _write_in_order(
@@ -149,7 +149,7 @@ def _flip_one(step: Step, *, now: datetime) -> UpdateOne:
     if isinstance(write, EmbeddedDocument):
         fields |= rows.content_fields(write)
     if is_new_content(write):
-        fields |= {"bodyId": step.body_id, "ingest": rows.ingest_block(document, now)}
+        fields |= {"bodyId": step.body_id, "ingest": ingest_block(document, now=now)}
     if base is None:
         fields |= {"createdAt": now, "updatedAt": now}
     elif is_new_content(write) or base.attributes != document.attributes or base.source_id != document.source_id:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import PurePath
 
-from memory_core.errors import NotFoundError, ValidationError
+from memory_core.errors import NotFoundError
 from memory_core.fakes.database import FakeDatabase, LeaseRecord, take_turns
 from memory_core.models import Holder
 from memory_core.ports import Clock, Feed, ManifestEntry
+from memory_core.rules import refuse_overlap
 
 
 class FakeFeedStore:
@@ -24,7 +24,7 @@ class FakeFeedStore:
         await take_turns()
         with self._database.lock:
             for other in self._database.feeds.values():
-                _refuse_overlap(feed, other)
+                refuse_overlap(feed, other)
             self._database.feeds[feed.name] = feed
         return feed
 
@@ -83,18 +83,3 @@ class FakeFeedStore:
                 self._database.manifests.pop((feed, path), None)
             for entry in entries:
                 self._database.manifests[feed, entry.path] = entry
-
-
-def _refuse_overlap(feed: Feed, other: Feed) -> None:
-    root, other_root = PurePath(feed.root), PurePath(other.root)
-    if feed.name == other.name:
-        if root != other_root:
-            raise ValidationError(
-                f"The feed {feed.name} belongs to another directory. Choose another name for this directory."
-            )
-        return
-    if root == other_root or root in other_root.parents or other_root in root.parents:
-        raise ValidationError(
-            f"The directory of the feed {feed.name} is inside or above the directory of the feed {other.name}, so a "
-            f"file would be stored twice. Sync {other.name} instead, or choose a directory apart from it."
-        )

@@ -20,7 +20,7 @@ from memory_core.models import (
 )
 from memory_core.ports import ActiveSpace, Clock, ListQuery, StoreHealth
 
-_REPAIR = "Run `memory doctor --repair`, or store the source again."
+_REPAIR = "Store the source again: that heals it."
 
 
 class FakeStoreReads:
@@ -162,7 +162,7 @@ class FakeStoreReads:
         owned = self._rows_by_document(self._database.documents)
         orphans = len(self._database.rows) - sum(len(rows) for rows in owned.values())
         if orphans:
-            yield f"{orphans} chunks belong to no document. Run `memory doctor --repair`: it takes them out."
+            yield f"{orphans} chunks belong to no document. They are never searched."
         for record in self._documents():
             state = read_state(record, owned[record.state.document_id])
             if state.tally.count != state.chunk_count:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
-from datetime import datetime
-from typing import Any
 
 from memory_core.fakes.database import ChunkRecord, DocumentRecord
 from memory_core.models import (
@@ -91,23 +89,6 @@ def read_chunk_row(row: ChunkRecord) -> ChunkRow:
 def copy_attributes(attributes: Attributes) -> Attributes:
     """Attributes whose metadata and owners the caller can no longer change."""
     return replace(attributes, metadata=deepcopy(dict(attributes.metadata)), owners=dict(attributes.owners))
-
-
-def describe_ingest(document: Document, *, now: datetime) -> Mapping[str, Any]:
-    """The ingest block of a version: who brought it, how, and when; None where it is not known."""
-    brought = document.provenance
-    return {
-        "agent": document.agent,
-        "sessionId": document.session_id,
-        "channel": brought.channel,
-        "feed": brought.feed,
-        "clientName": brought.client_name,
-        "clientVersion": brought.client_version,
-        "tokenName": brought.token_name,
-        "submissionId": brought.submission_id,
-        "flowRunId": brought.flow_run_id,
-        "at": now,
-    }
 
 
 def tells_the_same(state: DocumentState, document: Document) -> bool:

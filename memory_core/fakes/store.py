@@ -19,7 +19,6 @@ from memory_core.fakes.database import BodyRecord, ChunkRecord, DocumentRecord, 
 from memory_core.fakes.reads import FakeStoreReads
 from memory_core.fakes.records import (
     copy_attributes,
-    describe_ingest,
     satisfies,
     tells_the_same,
 )
@@ -43,6 +42,7 @@ from memory_core.ports import (
     WriteResult,
     WriteVerdict,
 )
+from memory_core.wire import ingest_block
 
 SCHEMA_VERSION = 1
 
@@ -169,6 +169,7 @@ class FakeStore(FakeStoreReads):
             body_id=versions[-1].body_id,
             agent=versions[-1].ingest["agent"],
             session_id=versions[-1].ingest["sessionId"],
+            stored_at=versions[-1].stored_at,
             created_at=previous.state.created_at if previous else now,
             updated_at=previous.state.updated_at if previous and tells_the_same(previous.state, document) else now,
         )
@@ -191,7 +192,7 @@ class FakeStore(FakeStoreReads):
             content_hash=document.content_hash,
             content_length=len(document.content),
             stored_at=now,
-            ingest=describe_ingest(document, now=now),
+            ingest=ingest_block(document, now=now),
         )
         versions = (*earlier, version)
         for dropped in versions[: -self._versions_kept]:
@@ -287,15 +288,18 @@ class FakeStore(FakeStoreReads):
         )
 
     def _select(self, selector: DeleteSelector) -> list[DocumentRecord]:
-        if [bool(selector.source_ids), selector.document_id is not None, bool(selector.tags)].count(True) != 1:
+        given = [selector.source_ids, selector.document_id is not None, selector.tags, selector.revisions]
+        if sum(map(bool, given)) != 1:
             raise ValidationError("Name exactly one of source ids, a document id or tags; nothing was deleted.")
         if selector.document_id is not None:
             if not _DOCUMENT_ID.fullmatch(selector.document_id):
                 raise ValidationError("A document id has 24 hexadecimal digits. Use the source id for ids of your own.")
             filters = SearchFilters(document_ids=(selector.document_id,))
         else:
-            filters = SearchFilters(source_ids=selector.source_ids, tags=selector.tags)
-        return [record for record in self._documents() if satisfies(record.state, filters)]
+            filters = SearchFilters(source_ids=(*selector.source_ids, *selector.revisions), tags=selector.tags)
+        chosen = [record for record in self._documents() if satisfies(record.state, filters)]
+        planned = selector.revisions
+        return [one for one in chosen if planned.get(one.state.source_id, one.state.revision) == one.state.revision]
 
     def _move_to_trash(self, chosen: Sequence[DocumentRecord], *, now: datetime) -> None:
         database = self._database

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from deployments.services import Addresses, Lease, Service, acquire, stop
+from deployments.services import Addresses, Lease, Service, acquire
 from memory_core.settings import load_settings
 
 COMMAND_TIMEOUT_SECONDS = 240
@@ -106,12 +105,11 @@ def open_database() -> Iterator[Callable[[Memory], Database[dict[str, Any]]]]:
 
 
 @pytest.fixture
-def empty_home() -> Iterator[Path]:
+def empty_home(discard_home: Callable[[Path], None]) -> Iterator[Path]:
     """A home that nothing was ever started in, with a short path: sockets live below it."""
     home = Path(tempfile.mkdtemp(prefix="memory-empty-"))
     yield home
-    stop(load_settings(MEMORY_HOME=home), force=True)
-    shutil.rmtree(home, ignore_errors=True)
+    discard_home(home)
 
 
 @pytest.fixture

@@ -54,6 +54,9 @@ def guarded(tmp_path: Path, empty_home: Path) -> tuple[dict[str, str], Path]:
         "PYTHONPATH": str(site),
         "MEMORY_TEST_GUARD": str(seen),
         "MEMORY_HOME": str(empty_home),
+        # A stranger's own settings: the demo must write into no database but its own.
+        "MONGODB_URI": "mongodb://192.0.2.1/",
+        "EMBEDDING_PROVIDER": "hash",
     }
     environment.pop("DO_NOT_TRACK", None)  # the program must switch telemetry off itself
     return environment, seen

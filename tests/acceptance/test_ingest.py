@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -136,4 +135,3 @@ def test_local_model_finds_the_rfc_by_meaning(memory: Any, corpora: Path, tmp_pa
     answer = memory.run_json("search", "how are private fields accessed")
     assert answer["effectiveMode"] == "hybrid"
     assert any("0001-private-fields" in hit["sourceId"] for hit in answer["hits"][:5])
-    assert os.environ.get("MEMORY_HOME") is None

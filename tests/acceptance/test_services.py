@@ -8,7 +8,6 @@ import contextlib
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
 import stat
@@ -53,35 +52,19 @@ def settings_of(home: Path, **more: Any) -> Settings:
     return load_settings(MEMORY_HOME=str(home), MONGODB_URI=None, PREFECT_API_URL=None, **more)
 
 
-def discard(home: Path) -> None:
-    """Stop everything and remove what lies outside the temporary directory."""
-    supervisor = read_status(settings_of(home)).supervisor_pid
-    stop(settings_of(home), force=True)
-    wait_until(lambda: not is_alive(supervisor))
-    files = ServiceHome(home)
-    if recorded := files.read_record("postgres"):
-        shutil.rmtree(str(recorded["directory"]), ignore_errors=True)
-        Path(f"{recorded['directory']}.home").unlink(missing_ok=True)
-    if files.socket_file().parent != files.directory:
-        shutil.rmtree(files.socket_file().parent, ignore_errors=True)
-
-
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Generator[Path]:
+def home(tmp_path_factory: pytest.TempPathFactory, discard_home: Callable[[Path], None]) -> Generator[Path]:
     """One home for all: with blanks in its path, and too deep for a socket."""
     path = tmp_path_factory.mktemp("a home") / ("deep " * 15) / "memory"
-    try:
-        yield path
-    finally:
-        discard(path)
+    yield path
+    discard_home(path)
 
 
 @pytest.fixture
-def empty_home(tmp_path: Path) -> Generator[Path]:
-    try:
-        yield tmp_path / "empty"
-    finally:
-        discard(tmp_path / "empty")
+def empty_home(tmp_path: Path, discard_home: Callable[[Path], None]) -> Generator[Path]:
+    """A home that nothing was ever started in."""
+    yield tmp_path / "empty"
+    discard_home(tmp_path / "empty")
 
 
 def is_alive(pid: int | None) -> bool:
@@ -112,6 +95,15 @@ def database(lease: Lease) -> Generator[Any]:
     assert lease.addresses.mongodb_uri
     with MongoClient[dict[str, Any]](lease.addresses.mongodb_uri.get_secret_value(), timeoutMS=10_000) as client:
         yield client["memory"]
+
+
+def keep(memory: Any, name: str) -> None:
+    """Store something that a test finds again."""
+    memory["kept"].replace_one({"_id": name}, {}, upsert=True)
+
+
+def is_kept(memory: Any, name: str) -> bool:
+    return memory["kept"].find_one({"_id": name}) is not None
 
 
 @contextlib.contextmanager
@@ -153,13 +145,13 @@ def end(client: subprocess.Popen[str]) -> None:
     client.communicate()
 
 
-def test_an_empty_home_gets_a_mongodb_and_says_so(home: Path) -> None:
+def test_an_empty_home_gets_a_mongodb_and_says_so(empty_home: Path) -> None:
     """The first command on a machine says what it starts, and does not keep its user waiting."""
     said: list[str] = []
-    with acquire(settings_of(home), MONGODB, on_progress=said.append) as lease:
+    with acquire(settings_of(empty_home), MONGODB, on_progress=said.append) as lease:
         with database(lease) as memory:
-            memory["kept"].insert_one({"_id": 1})
-        assert said == [f"Starting MongoDB {state(home).version} ..."]
+            keep(memory, "first")
+        assert said == [f"Starting MongoDB {state(empty_home).version} ..."]
         assert lease.is_held
     assert not lease.is_held
 
@@ -186,12 +178,12 @@ def test_mongodb_refuses_whoever_has_no_password(home: Path) -> None:
 
 def test_the_application_user_reaches_its_own_databases_only(home: Path) -> None:
     """The password that clients get opens the asked databases and the server's figures, and nothing else."""
-    with hold(home, MONGODB_DB_NAME="second") as lease, database(lease) as memory:
+    with hold(home), hold(home, MONGODB_DB_NAME="second") as lease, database(lease) as memory:
         second = memory.client["second"]
         second["rows"].insert_one({})
         second["rows"].create_index("a")
         assert memory.client.admin.command("serverStatus")["ok"]
-        assert memory["kept"].count_documents({}) == 1
+        keep(memory, "ours")
         with pytest.raises(OperationFailure):
             memory.client["third"]["rows"].insert_one({})
         with pytest.raises(OperationFailure):
@@ -224,11 +216,13 @@ def test_a_killed_client_holds_nothing(home: Path) -> None:
 def test_a_killed_supervisor_takes_its_servers_along_and_is_replaced(home: Path) -> None:
     """After the worst kill the next command works, and what was stored is there."""
     with hold(home) as orphaned:
+        with database(orphaned) as memory:
+            keep(memory, "before the kill")
         before = read_status(settings_of(home))
         assert before.supervisor_pid
         os.kill(before.supervisor_pid, signal.SIGKILL)
         with hold(home) as lease, database(lease) as memory:
-            assert memory["kept"].count_documents({}) == 1
+            assert is_kept(memory, "before the kill")
             after = read_status(settings_of(home))
         assert not orphaned.is_held
     assert after.supervisor_pid != before.supervisor_pid
@@ -240,12 +234,13 @@ def test_a_killed_supervisor_takes_its_servers_along_and_is_replaced(home: Path)
 def test_a_killed_mongod_comes_back_at_the_same_address(home: Path) -> None:
     """A client that holds a lease goes on with the address it has."""
     with hold(home) as lease, database(lease) as memory:
+        keep(memory, "before mongod was killed")
         killed = state(home).pid
         assert killed
         os.kill(killed, signal.SIGKILL)
         wait_until(lambda: state(home).running and state(home).pid != killed)
-        assert memory["kept"].count_documents({}) == 1
-        memory["kept"].insert_one({"_id": 2})
+        assert is_kept(memory, "before mongod was killed")
+        keep(memory, "at the same address")
 
 
 def test_stop_says_who_still_uses_the_services(home: Path) -> None:
@@ -263,10 +258,13 @@ def test_stop_says_who_still_uses_the_services(home: Path) -> None:
 
 def test_a_taken_port_is_replaced(home: Path) -> None:
     """When another program sits on last time's port, MongoDB moves and its data comes along."""
-    port = state(home).port
+    with hold(home) as lease, database(lease) as memory:
+        keep(memory, "before the port was taken")
+        port = state(home).port
+    stop(settings_of(home))
     with squat(port or 0), hold(home) as lease, database(lease) as memory:
         assert state(home).port != port
-        assert memory["kept"].count_documents({}) == 2
+        assert is_kept(memory, "before the port was taken")
     stop(settings_of(home))
 
 

@@ -31,6 +31,18 @@ def test_up_keeps_services_until_ctrl_c_and_loses_nothing(empty_home: Path, memo
     assert fresh.run("down").returncode == 0
 
 
+def test_up_ends_when_its_services_are_stopped(empty_home: Path, memory: Any) -> None:
+    """It does not go on as if everything ran, and its exit code says so."""
+    fresh = type(memory)(home=empty_home, database="memory")
+    up = fresh.start("up", "--json")
+    assert up.stdout is not None
+    _read_object(up.stdout)
+    assert fresh.run("down", "--force").returncode == 0
+    _, errors = up.communicate(timeout=60)
+    assert up.returncode == 1, errors
+    assert "were stopped from outside" in errors
+
+
 def _read_object(stream: Any) -> str:
     """The lines of one JSON document as `print_json` writes it; the process goes on afterwards."""
     lines: list[str] = []

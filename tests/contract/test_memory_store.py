@@ -82,6 +82,7 @@ async def test_a_new_document_reads_back_as_it_was_written(
             updated_at=now,
             agent="tester",
             session_id="s1",
+            stored_at=now,
         )
     }
 
@@ -149,6 +150,7 @@ async def test_an_update_on_the_current_base_makes_the_next_version(
     assert (result.verdict, result.version) == (WriteVerdict.WRITTEN, 2)
     state = (await store.read_states(["notes/a"]))["notes/a"]
     assert (state.document_id, state.created_at, state.updated_at) == (first.document_id, now, now + LATER)
+    assert state.stored_at == now + LATER
     assert await texts_of(store, state.document_id) == ["beta"]
     assert await store.read_body(state.body_id) == "beta"
     assert await store.read_body(first.body_id) == "alpha"
@@ -199,7 +201,8 @@ async def test_a_repeated_first_store_is_harmless(store: MemoryStore, build: Bui
     for time in (now, now + LATER):
         (result,) = await store.write_together([write], now=time)
         assert (result.verdict, result.version) == (WriteVerdict.WRITTEN, 1)
-    assert (await store.read_states(["notes/a"]))["notes/a"].updated_at == now
+    state = (await store.read_states(["notes/a"]))["notes/a"]
+    assert (state.updated_at, state.stored_at) == (now, now)
 
 
 # --- groups -----------------------------------------------------------------------------------------------------------
@@ -351,6 +354,7 @@ async def test_a_repair_replaces_rows_of_another_revision(
     assert (result.verdict, result.version) == (WriteVerdict.WRITTEN, 1)
     state = (await store.read_states(["notes/a"]))["notes/a"]
     assert (state.tally.count, state.tally.revisions, state.updated_at) == (2, {state.revision}, now)
+    assert state.stored_at == now
     assert (await store.check_health()).faults == ()
 
 

@@ -90,6 +90,7 @@ async def test_tags_choose_documents_that_carry_all_of_them(store: MemoryStore, 
         DeleteSelector(source_ids=("notes/a",), document_id="0" * 24),
         DeleteSelector(document_id="notes/a"),
         DeleteSelector(document_id=""),
+        DeleteSelector(source_ids=("notes/a",), revisions={"notes/a": "0" * 24}),
     ],
 )
 async def test_a_selector_that_is_not_exactly_one_deletes_nothing(
@@ -128,6 +129,20 @@ async def test_a_feed_deletes_only_what_it_owns(store: MemoryStore, put: Put, no
     deletion = await store.delete(DeleteSelector(tags=("red",)), now=now, feed="docs")
     assert deletion.source_ids == (mine.source_id,)
     assert await sources_of(store) == {"docs/b", "docs/c"}
+
+
+async def test_a_planned_revision_that_is_gone_is_not_deleted(store: MemoryStore, put: Put, now: datetime) -> None:
+    """What was written after the plan stays; the rest of the plan goes, each source by its own revision (B11)."""
+    planned = [await put(source_id, "alpha") for source_id in ("notes/a", "notes/b", "notes/c")]
+    edited = await put("notes/b", "an edit")
+    revisions = {state.source_id: state.revision for state in planned} | {"unknown": "f" * 24}
+    assert (await store.delete(DeleteSelector(revisions=revisions), now=now, dry_run=True)).deleted_documents == 2
+    assert (await store.delete(DeleteSelector(revisions=revisions), now=now, feed="docs")).deleted_documents == 0
+    deletion = await store.delete(DeleteSelector(revisions=revisions), now=now)
+    assert sorted(deletion.source_ids) == ["notes/a", "notes/c"]
+    assert await store.read_states(["notes/a", "notes/b", "notes/c"]) == {"notes/b": edited}
+    swapped = {"notes/b": planned[0].revision}
+    assert (await store.delete(DeleteSelector(revisions=swapped), now=now)).deleted_documents == 0
 
 
 @pytest.mark.parametrize("is_attribute_write", [False, True])

@@ -141,8 +141,7 @@ async def test_leases_lapse_by_the_servers_clock() -> None:
     await feeds.register_feed(Feed(name="docs", root="/data/docs"))
     await feeds.acquire_lease("docs", ANN, seconds=60)
     request = StoreRequest(request=StoreContentRequest(content="alpha"), provenance=Provenance(channel="cli"))
-    staged = await submissions.stage(request, key="k", now=clock())
-    await submissions.claim([staged.submission_id], holder=ANN, seconds=60)
+    staged = await submissions.stage(request, key="k", holder=ANN, seconds=60, now=clock())
 
     clock.now += timedelta(seconds=60)
     assert await feeds.acquire_lease("docs", BEN, seconds=60) == ANN

@@ -210,6 +210,26 @@ def test_the_summary_holds_no_secret_and_is_plain_json(monkeypatch: Env) -> None
     assert scrub(f"refused by {URI}") == "refused by [secret]"
 
 
+def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
+    """A `.env` that an editor saved in another encoding is a mistake of the settings."""
+    file = tmp_path / ".env"
+    file.write_bytes("LOG_LEVEL=größe".encode("latin-1"))
+    with pytest.raises(ConfigError, match=r"\.env is not UTF-8 \(byte 12\)"):
+        load_settings(env_file=file)
+
+
+@pytest.mark.parametrize("name", ["MEMORY_MONGOD", "memory_mongod"])
+def test_a_file_of_any_directory_names_no_program(monkeypatch: Env, tmp_path: Path, name: str) -> None:
+    """A `.env` may have come with an archive; a command that is run beside it must not start what it names."""
+    file = tmp_path / ".env"
+    file.write_text(f"{name}=/tmp/evil\n")
+    with pytest.raises(ConfigError, match="MEMORY_MONGOD names a program"):
+        load_settings(env_file=file)
+    file.write_text(f"{name}=\n")
+    monkeypatch.setenv("MEMORY_MONGOD", "/opt/mongod")
+    assert load_settings(env_file=file).memory_mongod == Path("/opt/mongod")
+
+
 def test_settings_do_not_change() -> None:
     """A setting is read once."""
     with pytest.raises(ValidationError):

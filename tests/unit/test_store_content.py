@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any, cast
 
 import pytest
@@ -441,22 +442,40 @@ async def test_writers_at_the_same_moment_are_all_heard(make_core: MakeCore) -> 
     assert (await healthy(cores[0])).documents == 1
 
 
-async def test_a_document_deleted_meanwhile_is_created_anew_and_never_updated(make_core: MakeCore) -> None:
-    """And goes on counting versions where it was deleted."""
+async def test_a_store_that_began_before_a_delete_fails_and_brings_nothing_back(make_core: MakeCore) -> None:
+    """The delete came later, so it has the last word; a store that begins after it goes on counting versions."""
     core = make_core()
-    old = await store_one(ask("old", "a"), core)
+    await store_one(ask("old", "a"), core)
 
     async def delete() -> None:
         await core.store.delete(DeleteSelector(source_ids=("a",)), now=core.clock())
 
     outcome = await store_one(ask("new", "a"), core, stages=meet(core, delete))
-    assert (outcome.outcome, outcome.version) == (Outcome.CREATED, 2)
-    assert outcome.document_id != old.document_id
+    assert outcome.outcome is Outcome.FAILED
+    assert isinstance(outcome.error, ConflictError)
+    assert (await healthy(core)).documents == 0
+    after = await store_one(ask("new", "a"), core)
+    assert (after.outcome, after.version) == (Outcome.CREATED, 2)
     changes: list[dict[str, Any]] = [{"tags": ["x"]}, {"title": "T"}]
     for fields in changes:
         again = await store_one(ask("new", "a", **fields), core, stages=meet(core, delete))
-        assert again.outcome is Outcome.CREATED
+        assert again.outcome is Outcome.FAILED
+        await store_one(ask("new", "a"), core)
     await healthy(core)
+
+
+async def test_a_submission_that_waited_never_replaces_a_newer_text(make_core: MakeCore) -> None:
+    """A was accepted, its process was killed, B was stored: A must not come back over B."""
+    core = make_core()
+    await store_one(ask("B", "a"), core)
+    state = (await core.store.read_states(["a"]))["a"]
+    assert state.stored_at is not None
+    early = replace(ask("A", "a"), staged_at=state.stored_at - timedelta(seconds=1))
+    kept = await store_one(early, core)
+    assert (kept.outcome, kept.version) == (Outcome.UNCHANGED, 1)
+    assert "newer" in " ".join(kept.notes)
+    late = replace(ask("A", "a"), staged_at=state.stored_at + timedelta(seconds=1))
+    assert (await store_one(late, core)).outcome is Outcome.UPDATED
 
 
 async def test_a_conflict_goes_round_five_times_and_then_says_so(make_core: MakeCore) -> None:
@@ -472,7 +491,7 @@ async def test_a_conflict_goes_round_five_times_and_then_says_so(make_core: Make
     outcomes = await store_content(
         [ask("one", "a"), ask("two", "b")], core=core, stages=replace(PLAIN_STAGES, persist=always_late)
     )
-    assert rounds == [["a", "b"], *[["a"]] * (MAX_ROUNDS - 1)]
+    assert rounds == [["a", "b"], *[["a"]] * MAX_ROUNDS]
     assert [one.outcome for one in outcomes] == [Outcome.FAILED, Outcome.CREATED]
     assert isinstance(outcomes[0].error, ConflictError)
     assert outcomes[0].source_id == "a"
@@ -501,7 +520,7 @@ async def test_each_document_has_rounds_of_its_own(make_core: MakeCore) -> None:
     )
     assert [one.version for one in (first, second, third)] == [1, 2, 3]
     assert never.outcome is Outcome.FAILED
-    assert met["never"] == MAX_ROUNDS
+    assert met["never"] == MAX_ROUNDS + 1
 
 
 async def test_a_later_request_is_heard_when_the_one_before_it_fails(make_core: MakeCore) -> None:

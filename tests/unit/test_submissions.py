@@ -63,7 +63,9 @@ async def test_equal_content_joins_an_open_submission_whoever_asks(make_core: Ma
     first = await stage_request(ask(agent="ann", session_id="1"), core=core)
     again = await stage_request(ask(agent="ben", session_id="2", channel="rest"), core=core)
     assert again.submission_id == first.submission_id
-    await core.submissions.finish({first.submission_id: {"outcome": Outcome.CREATED}}, now=core.clock())
+    await core.submissions.finish(
+        {first.submission_id: {"outcome": Outcome.CREATED}}, holder=core.holder, now=core.clock()
+    )
     assert (await stage_request(ask(), core=core)).submission_id != first.submission_id
 
 
@@ -75,7 +77,9 @@ async def test_line_ends_make_no_other_content(make_core: MakeCore) -> None:
     assert (await stage_request(ask("a\nb"), core=core)).submission_id == first.submission_id
     (claimed,) = await core.submissions.claim([first.submission_id], holder=core.holder, seconds=60)
     (outcome,) = await store_content([claimed.request], core=core)
-    await core.submissions.finish({first.submission_id: {"outcome": outcome.outcome}}, now=core.clock())
+    await core.submissions.finish(
+        {first.submission_id: {"outcome": outcome.outcome}}, holder=core.holder, now=core.clock()
+    )
     stored = await core.store.read_document(outcome.source_id or "")
     assert stored is not None
     assert stored.state.body_id == claimed.request.body_id

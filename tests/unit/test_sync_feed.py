@@ -11,12 +11,13 @@ from typing import Any, cast
 
 import pytest
 
+from memory_core import sync_feed
 from memory_core.adapters.local_files import LocalFiles
-from memory_core.errors import SyncError
+from memory_core.errors import StorageUnavailableError, SyncError
 from memory_core.fakes import EmbeddingFault, FakeDatabase, ScriptedEmbedder
 from memory_core.files import DirectoryScan, FileReading
 from memory_core.models import Provenance, StoreContentRequest, StoreRequest
-from memory_core.ports import Core, Feed, FileState
+from memory_core.ports import Core, DeleteSelector, Feed, FileState
 from memory_core.store_content import store_content
 from memory_core.sync.values import Action, FileOutcome, FileReport
 from memory_core.sync_feed import feed_of_path, plan_feed, prune_feed, read_batch, record_batch, report_untouched
@@ -243,6 +244,80 @@ async def test_two_feeds_of_one_database_do_not_see_each_other(make_core: MakeCo
     feed_plan = await plan_feed(feed, core=core)
     assert await prune_feed(feed_plan, core=core) == []
     assert len(database.documents) == 3
+
+
+async def test_what_was_written_after_the_plan_is_not_pruned(make_core: MakeCore, root: Path) -> None:
+    """Its file is gone, yet somebody stored a new text under its id: that stays until a plan has seen it."""
+    core = make_core(files=WatchedFiles())
+    await run(root, core)
+    for name in ("a.md", "b.md"):
+        (root / name).unlink()
+    (feed,) = await core.feeds.list_feeds()
+    feed_plan = await plan_feed(feed, core=core)
+    request = StoreContentRequest(content="Theirs", source_id="notes/a.md")
+    await store_content([StoreRequest(request=request, provenance=Provenance(channel="mcp"))], core=core)
+    reports = {report.path: report for report in await prune_feed(feed_plan, core=core)}
+    assert outcomes_of(reports) == {"a.md": "skipped", "b.md": "deleted"}
+    assert "written after" in (reports["a.md"].error or "")
+    assert set(await core.store.read_feed_states("notes")) == {"notes/a.md", "notes/c.md"}
+    assert {entry.path for entry in await core.feeds.read_manifest("notes")} == {"a.md", "c.md"}
+
+
+async def test_what_is_written_while_it_is_pruned_stays(
+    make_core: MakeCore, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The delete names the revision that was looked at, so nothing slips in between."""
+    core = make_core(files=WatchedFiles())
+    await run(root, core)
+    (root / "a.md").unlink()
+    (feed,) = await core.feeds.list_feeds()
+    feed_plan = await plan_feed(feed, core=core)
+    delete = core.store.delete
+
+    async def store_first(*arguments: Any, **options: Any) -> Any:
+        request = StoreContentRequest(content="Theirs", source_id="notes/a.md")
+        await store_content([StoreRequest(request=request, provenance=Provenance(channel="mcp"))], core=core)
+        return await delete(*arguments, **options)
+
+    monkeypatch.setattr(core.store, "delete", store_first)
+    (report,) = await prune_feed(feed_plan, core=core)
+    assert report.outcome is FileOutcome.SKIPPED
+    assert "notes/a.md" in await core.store.read_feed_states("notes")
+    assert "a.md" in {entry.path for entry in await core.feeds.read_manifest("notes")}
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "sizes"),
+    [("MAX_PRUNED_DOCUMENTS", 2, [2, 1]), ("MAX_PRUNED_ROWS", 2, [2, 1]), ("MAX_PRUNED_ROWS", 0, [1, 1, 1])],
+)
+async def test_a_large_deletion_goes_in_groups(
+    make_core: MakeCore, root: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int, sizes: list[int]
+) -> None:
+    """No more than a transaction holds; when one fails, what is gone is forgotten and the next run does the rest."""
+    core = make_core(files=WatchedFiles())
+    await run(root, core)
+    for name in ("a.md", "b.md", "c.md"):
+        (root / name).unlink()
+    (feed,) = await core.feeds.list_feeds()
+    feed_plan = await plan_feed(feed, core=core)
+    monkeypatch.setattr(sync_feed, limit, value)
+    delete, groups = core.store.delete, list[int]()
+
+    async def fail_second(selector: DeleteSelector, **options: Any) -> Any:
+        groups.append(len(selector.revisions))
+        if len(groups) == 2:
+            raise StorageUnavailableError("MongoDB is away. Try again.")
+        return await delete(selector, **options)
+
+    monkeypatch.setattr(core.store, "delete", fail_second)
+    with pytest.raises(StorageUnavailableError):
+        await prune_feed(feed_plan, core=core)
+    assert len(await core.feeds.read_manifest("notes")) == 3 - sizes[0]
+    assert len(await core.store.read_feed_states("notes")) == 3 - sizes[0]
+    reports = {report.path: report for report in await prune_feed(feed_plan, core=core)}
+    assert outcomes_of(reports) == dict.fromkeys(("a.md", "b.md", "c.md"), "deleted")
+    assert groups == [*sizes[:2], *sizes[1:]]
+    assert await core.feeds.read_manifest("notes") == []
 
 
 def test_a_directory_gets_a_feed_named_after_it(tmp_path: Path) -> None:

@@ -80,7 +80,9 @@ async def test_another_process_with_the_same_number_is_left_alone(home: ServiceH
     child = await spawn(launch(home, sys.executable, "-c", WAITING), home=home)
     record = read_child_record(home, "server")
     assert record
-    home.write_record("child-server", record | {"created": record["created"] - 3600})
+    home.write_record("child-server", record | {"started": record["started"] - 3600})
+    assert not stop_recorded(home, "server")
+    home.write_record("child-server", record | {"boot": "another"})
     assert not stop_recorded(home, "server")
     assert psutil.pid_exists(child.pid)
     await child.stop()

@@ -8,6 +8,7 @@ import re
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,10 +20,11 @@ from deployments.console import (
     print_json,
     print_listing,
     print_report,
+    print_text,
     show_progress,
     tell,
-    visible,
 )
+from deployments.visible_text import visible, visible_line
 from memory_core.models import (
     Attributes,
     Chunk,
@@ -152,6 +154,31 @@ def test_signs_that_are_made_of_several_stay_whole(text: str) -> None:
     assert visible(text) == text
 
 
+def test_a_title_or_a_path_cannot_begin_a_line() -> None:
+    """A line break inside it is shown as a dot."""
+    assert visible_line(Path("a\nmemory: all is well\t.md")) == "a·memory: all is well·.md"
+
+
+def test_a_stored_text_is_harmless_on_a_terminal(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """`memory get` shows what it holds and obeys none of it."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    print_text(HOSTILE)
+    shown = capsys.readouterr().out
+    assert_harmless(shown)
+    assert shown.endswith("over\n")
+    assert "[bold]markup[/bold]" in shown
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "no line end", "line end\n", "日本語"])
+def test_a_stored_text_goes_through_a_pipe_as_it_is(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Every byte, whatever the locale says."""
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    print_text(text)
+    sys.stdout.flush()
+    assert raw.getvalue() == text.encode()
+
+
 def test_an_answer_shows_the_place_of_each_hit(capsys: Captured) -> None:
     """Number, title, score and ranks; id and characters; headings; the passage that matches."""
     print_answer(answer(hit("Title"), hit("Other", highlights=("one  part", "two")), explanation="Half of it."))
@@ -245,6 +272,17 @@ def test_json_is_printed_on_every_terminal(monkeypatch: pytest.MonkeyPatch, enco
     print_json({"text": text})
     sys.stdout.flush()
     assert json.loads(raw.getvalue().decode(encoding)) == {"text": text}
+
+
+def test_json_on_a_terminal_steers_it_neither(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    """What a terminal would obey is escaped; the value is the same."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    value = {HOSTILE: HOSTILE + "\x9b31m é 日本"}
+    print_json(value)
+    shown = capsys.readouterr().out
+    assert_harmless(shown)
+    assert "é 日本" in shown
+    assert json.loads(shown) == value
 
 
 def test_chunks_are_shown_with_their_places(capsys: Captured) -> None:

@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import socket
 import stat
@@ -16,6 +17,7 @@ from deployments.home import (
     take_lock,
     write_private,
 )
+from memory_core import errors
 from memory_core.errors import ServiceError
 
 
@@ -56,6 +58,14 @@ def test_credentials_are_made_once(home: ServiceHome) -> None:
     (home.directory / "credentials.json").write_text('{"mongodb_root": "kept"}', encoding="utf-8")
     assert home.load_credentials().mongodb_root == "kept"
     assert home.load_credentials().prefect_api
+
+
+def test_a_password_that_was_read_is_in_no_error(home: ServiceHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever a server says with it, the supervisor's words to a client have it taken out."""
+    monkeypatch.setattr(errors, "_known_secrets", set[str]())
+    found = home.load_credentials()
+    for secret in dataclasses.astuple(found):
+        assert secret not in ServiceError(f"the server said {secret}").message
 
 
 @pytest.mark.parametrize("name", ["credentials.json", "state/ports.json"])

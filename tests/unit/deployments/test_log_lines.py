@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import structlog
 
-from deployments.log_lines import LOG_FILE_LIMIT_BYTES, configure_log_lines, open_log_file
+from deployments.log_lines import LOG_FILE_LIMIT_BYTES, configure_log_lines, drop_log_lines, open_log_file
 from memory_core import errors
-from memory_core.errors import StorageError, register_secret
+from memory_core.errors import ConfigError, StorageError, register_secret
 from memory_core.settings import LogLevel, Settings, load_settings
 
 URI = "mongodb://ann:hunter2@db.example.org/"
@@ -115,3 +115,17 @@ def test_a_large_log_file_is_set_aside(tmp_path: Path) -> None:
     open_log_file(settings_of(tmp_path)).close()
     assert (logs / "memory.log").stat().st_size == 0
     assert (logs / "memory.log.1").stat().st_size == LOG_FILE_LIMIT_BYTES + 1
+
+
+def test_a_home_that_cannot_be_written_is_a_setting_to_correct(tmp_path: Path) -> None:
+    """Not a defect: the sentence names the variable and what the system said."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"MEMORY_HOME .* cannot be written: .*\. Set MEMORY_HOME to"):
+        open_log_file(settings_of(tmp_path / "file" / "home"))
+
+
+def test_nothing_is_written_before_the_settings_say_where(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line must not get between a command's answer and the program that reads it."""
+    drop_log_lines()
+    structlog.get_logger("x").error("internal.error", traceback="long")
+    assert capsys.readouterr() == ("", "")

@@ -28,27 +28,30 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class WatchedFeeds:
-    """A feed store whose calls a test can slow down or fail."""
+    """A feed store whose calls a test can hold back or fail."""
 
     def __init__(self, inner: FeedStore) -> None:
         self.inner = inner
         self.calls: list[str] = []
         self.fails: set[str] = set()
-        self.pause = 0.0
+        self.may_renew = asyncio.Event()
+        self.may_renew.set()
+        self.renewals: list[asyncio.Task[Holder | None]] = []
         self.renewing = asyncio.Event()
 
     async def acquire_lease(self, feed: str, holder: Holder, *, seconds: float) -> Holder | None:
-        """Slowly, where the test says so."""
+        """Not before the test says so."""
         is_renewal = "acquire" in self.calls
         self.calls.append("acquire")
         if not is_renewal:
             return await self.inner.acquire_lease(feed, holder, seconds=seconds)
         self.renewing.set()
         # Like a command that runs in a thread: it goes on when nobody waits for it any more.
-        return await asyncio.shield(asyncio.create_task(self._renew(feed, holder, seconds=seconds)))
+        self.renewals.append(asyncio.create_task(self._renew(feed, holder, seconds=seconds)))
+        return await asyncio.shield(self.renewals[-1])
 
     async def _renew(self, feed: str, holder: Holder, *, seconds: float) -> Holder | None:
-        await asyncio.sleep(self.pause)
+        await self.may_renew.wait()
         self._fail("renew")
         return await self.inner.acquire_lease(feed, holder, seconds=seconds)
 
@@ -149,10 +152,21 @@ async def test_a_renewal_under_way_does_not_take_the_lease_again(make_core: Make
     """Release is the last word, however slow the renewal is."""
     plain = make_core()
     core, feeds = await watched(plain)
-    feeds.pause = 0.05
-    async with hold_feed("docs", core=core):
-        await feeds.renewing.wait()
-    await asyncio.sleep(2 * feeds.pause)
+    feeds.may_renew.clear()
+    leaving = asyncio.Event()
+
+    async def work() -> None:
+        async with hold_feed("docs", core=core):
+            await feeds.renewing.wait()
+            leaving.set()
+
+    run = asyncio.create_task(work())
+    await leaving.wait()
+    for _ in range(50):  # rounds of the loop: time enough for a release that does not wait for the renewal
+        await asyncio.sleep(0)
+    feeds.may_renew.set()
+    await run
+    await asyncio.gather(*feeds.renewals)
     assert feeds.calls[-1] == "release"
     assert await holder_of(plain) is None
 
@@ -160,16 +174,22 @@ async def test_a_renewal_under_way_does_not_take_the_lease_again(make_core: Make
 async def test_a_second_run_waits_for_the_first_and_says_so_once(make_core: MakeCore) -> None:
     """Two runs of one feed never work at the same time."""
     told: list[Progress] = []
+    waits = asyncio.Event()
     plain = make_core()
-    core, _ = await watched(plain)
+    core, feeds = await watched(plain)
     await plain.feeds.acquire_lease("docs", OTHER, seconds=60)
 
+    def listen(progress: Progress) -> None:
+        told.append(progress)
+        waits.set()
+
     async def end_first() -> None:
-        await asyncio.sleep(0.03)
+        await waits.wait()
+        await feeds.renewing.wait()  # it has asked once more
         await plain.feeds.release_lease("docs", OTHER)
 
     ending = asyncio.create_task(end_first())
-    async with hold_feed("docs", core=replace(core, on_progress=told.append)):
+    async with hold_feed("docs", core=replace(core, on_progress=listen)):
         assert ending.done()
     await ending
     assert len(told) == 1
