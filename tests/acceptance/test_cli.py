@@ -177,7 +177,7 @@ def test_doctor_reports_what_is_wrong(memory: Any, open_database: Any) -> None:
     assert told.returncode == 1
     problems = " ".join(json.loads(told.stdout)["problems"])
     assert "lack chunks (one)" in problems
-    assert "bodies belong to no version" in problems
+    assert "belong to no version" in problems
     healed = memory.run_json("store", "-", "--source-id", "one", stdin="Bees make honey.\n\n" * 400)
     assert healed["reason"].startswith("repaired")
 
