@@ -12,6 +12,7 @@ from typing import Any
 
 from deployments.console import out, print_json, tell
 from deployments.submit import run_submissions
+from deployments.visible_text import visible_line
 from memory_core.adapters.file_readers import read_text_file
 from memory_core.adapters.file_types import content_type_of
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
@@ -105,7 +106,7 @@ class StoreRun:
                 markup=False,
             )
             for note in outcome["notes"]:
-                out.print(note, markup=False)
+                out.print(visible_line(note), markup=False)
         if failed:
             tell(f"memory: {outcome['error']['message']}")
         return EXIT_FAILED if failed else 0
@@ -172,7 +173,10 @@ class DeleteRun:
         else:
             verb = "Would delete" if deletion.dry_run else "Deleted"
             kept = "" if deletion.dry_run else f" Its text stays in the trash for {settings.trash_days} days."
-            out.print(f"{verb} {', '.join(deletion.source_ids)}, {deletion.deleted_chunks} chunks.{kept}", markup=False)
+            out.print(
+                f"{verb} {visible_line(', '.join(deletion.source_ids))}, {deletion.deleted_chunks} chunks.{kept}",
+                markup=False,
+            )
         return 0 if deletion.deleted_documents else EXIT_FAILED
 
 
