@@ -7,8 +7,10 @@ sentence on standard error; a traceback goes to the log file below MEMORY_HOME o
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
+import threading
 import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -39,6 +41,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
+_LAST_MESSAGES_SECONDS = 5.0
 
 _T = TypeVar("_T")
 
@@ -47,6 +50,7 @@ def main() -> None:
     """Run the command line and leave with an honest exit code."""
     code = _run()
     if "prefect" in sys.modules:
+        _bound_the_end(code)
         sys.exit(code)  # Prefect sends its last log lines and events when the interpreter ends
     try:
         sys.stdout.flush()
@@ -55,6 +59,14 @@ def main() -> None:
         code = EXIT_FAILED
     # Everything is closed. Waiting for the driver's sleeping threads would add up to 0.5 s to every command.
     os._exit(code)
+
+
+def _bound_the_end(code: int) -> None:
+    """Give Prefect's last messages a few seconds: where its server is gone, each would be tried for as long."""
+    logging.disable(logging.CRITICAL)  # the command has said what happened; what Prefect's threads say now helps nobody
+    end = threading.Timer(_LAST_MESSAGES_SECONDS, os._exit, args=(code,))
+    end.daemon = True
+    end.start()
 
 
 def _run() -> int:
@@ -165,8 +177,12 @@ def doctor(*, as_json: JsonOption = False) -> None:
 def ingest(
     path: Annotated[Path, typer.Argument(help="The directory to keep in sync.")],
     feed: Annotated[str | None, typer.Option(help="A name for the directory; else its own.")] = None,
-    include: Annotated[list[str] | None, typer.Option(help="Only files that match this glob; repeat for more.")] = None,
-    exclude: Annotated[list[str] | None, typer.Option(help="No files that match this glob; repeat for more.")] = None,
+    include: Annotated[
+        list[str] | None, typer.Option(help="Only files that match this glob (kept for later runs); repeat for more.")
+    ] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option(help="No files that match this glob (kept for later runs); repeat for more.")
+    ] = None,
     confirm: Annotated[str | None, typer.Option(help="The id of a plan whose many deletions you agree to.")] = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,

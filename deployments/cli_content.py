@@ -74,7 +74,8 @@ def _read_standard_input() -> str:
 
 def _read_text(path: Path) -> str:
     if not path.is_file():
-        what = "is a directory: `memory ingest` takes those" if path.is_dir() else "does not exist"
+        what = "is no plain file" if path.exists() else "does not exist"
+        what = "is a directory: `memory ingest` takes those" if path.is_dir() else what
         raise ValidationError(f"{path} {what}. Nothing changed.")
     try:
         reading = read_text_file(path, max_bytes=MAX_FILE_BYTES)

@@ -46,7 +46,7 @@ class IngestRun:
             if as_json:
                 print_json(value.to_json())
             else:
-                print_report(self.feed.name, value)
+                print_report(self.feed, value, completed=self.result.completed)
         elif isinstance(value, FeedPlan):
             if as_json:
                 print_json({"feed": self.feed.name, "planId": value.plan.plan_id, "plan": value.plan.summarize()})

@@ -20,7 +20,7 @@ from rich.text import Text
 from deployments.visible_text import visible, visible_json, visible_line
 from memory_core.identity import shorten
 from memory_core.models import ChunkingResult, Hit, SearchAnswer, SourceListing
-from memory_core.ports import Progress
+from memory_core.ports import Feed, Progress
 from memory_core.sync.values import FileOutcome, SyncReport
 
 _PASSAGE_CHARS = 480
@@ -73,12 +73,17 @@ def show_progress() -> Generator[Callable[[Progress], None]]:
         yield listen
 
 
-def print_report(feed: str, report: SyncReport) -> None:
+def print_report(feed: Feed, report: SyncReport, *, completed: bool) -> None:
     """The summary of a directory run."""
     counts = report.to_json()
     words = [f"{counts[name]} {word}" for name, word in _REPORT_WORDS.items() if counts[name]]
-    out.print(Text(f"Feed {visible_line(feed)}: {', '.join(words) or 'nothing to do'}, in {report.seconds:.1f} s."))
-    if counts["unchanged"] and len(words) == 1:
+    out.print(
+        Text(f"Feed {visible_line(feed.name)}: {', '.join(words) or 'nothing to do'}, in {report.seconds:.1f} s.")
+    )
+    for kind, globs in (("only files that match", feed.include), ("no files that match", feed.exclude)):
+        if globs:
+            out.print(Text(f"  {kind}: {visible_line(', '.join(globs))} (kept for the next runs of this directory)"))
+    if completed and counts["unchanged"] and len(words) == 1:
         out.print("Everything is unchanged; nothing was embedded.")
     elif report.chunks:
         out.print(f"{report.chunks:,} chunks written, {report.tokens_embedded:,} tokens embedded.")
@@ -129,7 +134,9 @@ def print_listing(listing: SourceListing) -> None:
     if not listing.sources:
         past = listing.offset > 0 and listing.total > 0
         out.print(
-            f"Nothing at offset {listing.offset}; there are {listing.total} in all." if past else "Nothing stored."
+            f"Nothing at offset {listing.offset}; there are {listing.total} in all."
+            if past
+            else "Nothing is stored that fits."
         )
         return
     table = Table(box=None, pad_edge=False)

@@ -6,8 +6,8 @@ Prefect reads its settings when it is imported, so nothing here imports it befor
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -59,11 +59,11 @@ async def run_directory(feed: str, *, core: Core, confirm: str | None = None, dr
     from flows.sync_directory import sync_directory_flow  # noqa: PLC0415 - after prepare_prefect
 
     run = cast("_FlowCall", sync_directory_flow)
-    with _prefect_answers():
+    with _prefect_answers(core.settings):
         await _close_dead_runs(core)
         with _tags(core, f"feed:{feed}"):
             state = await run(feed=feed, confirm=confirm, dry_run=dry_run, return_state=True)
-    return await _read_state(state)
+    return await _read_state(state, core.settings)
 
 
 async def run_submissions(ids: Sequence[str], *, core: Core) -> Mapping[str, Mapping[str, Any]]:
@@ -73,7 +73,7 @@ async def run_submissions(ids: Sequence[str], *, core: Core) -> Mapping[str, Map
 
     run = cast("_FlowCall", store_content_flow)
     try:
-        with _prefect_answers():
+        with _prefect_answers(core.settings):
             await _close_dead_runs(core)
             with _tags(core, "channel:cli"):
                 state = await run(submission_ids=list(ids), return_state=True)
@@ -81,7 +81,7 @@ async def run_submissions(ids: Sequence[str], *, core: Core) -> Mapping[str, Map
         _log.warning("prefect.away", cause=error.cause)
         outcomes = await run_plainly(ids, core=core)
         return {name: {**outcome, "notes": [*outcome["notes"], _UNTRACKED]} for name, outcome in outcomes.items()}
-    result = await _read_state(state)
+    result = await _read_state(state, core.settings)
     return cast("Mapping[str, Mapping[str, Any]]", result.value or {})
 
 
@@ -118,27 +118,39 @@ def _read_holder(tags: Sequence[str]) -> Holder | None:
     return None
 
 
-class _prefect_answers:  # noqa: N801 - reads as a condition at its use
+@contextmanager
+def _prefect_answers(settings: Settings) -> Generator[None]:
     """Turn "Prefect is away" (refused, timed out, 5xx) into a ServiceError; everything else passes."""
-
-    def __enter__(self) -> None:
-        """Nothing to prepare."""
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        away = isinstance(error, httpx.TransportError) or (
-            isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= _AWAY_STATUS
-        )
-        if away or (isinstance(error, RuntimeError) and "Failed to reach API" in str(error)):
-            raise ServiceError(
-                "Prefect does not answer. Check PREFECT_API_URL, or unset it to use the server that `memory` starts.",
-                cause=error,
-            ) from None
+    try:
+        yield
+    except Exception as error:
+        if _means_away(error):
+            raise _prefect_away(settings, error) from None
+        raise
 
 
-async def _read_state(state: State[Any]) -> RunResult:
+def _means_away(error: BaseException) -> bool:
+    if isinstance(error, httpx.HTTPStatusError):
+        return error.response.status_code >= _AWAY_STATUS
+    unreachable = isinstance(error, RuntimeError) and "Failed to reach API" in str(error)
+    return unreachable or isinstance(error, httpx.TransportError)
+
+
+def _prefect_away(settings: Settings, error: BaseException) -> ServiceError:
+    remedy = (
+        "The Prefect server of this machine ended. Run the same command again: what was stored stays stored."
+        if settings.starts_prefect
+        else "Prefect does not answer. Check PREFECT_API_URL, or unset it to use the server that `memory` starts."
+    )
+    return ServiceError(remedy, cause=error)
+
+
+async def _read_state(state: State[Any], settings: Settings) -> RunResult:
     value = await state.aresult(raise_on_failure=False)
     if isinstance(value, AgentMemoryError):
         raise value
+    if isinstance(value, BaseException) and _means_away(value):
+        raise _prefect_away(settings, value)
     if isinstance(value, BaseException):
         raise InternalError("The flow run failed in a way that nobody foresaw; report this.", cause=value)
     return RunResult(completed=state.is_completed(), message=state.message or "", value=value)

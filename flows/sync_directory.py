@@ -184,7 +184,7 @@ def _conclude(report: SyncReport, held_back: str | None) -> State[Any]:
     if held_back:
         problems.append(
             f"Many files are gone, so nothing was deleted. Check that the directory is complete; to delete their "
-            f"documents, run again with confirm={held_back}"
+            f"documents, run again with --confirm {held_back} (in Prefect's form: confirm)"
         )
     if problems:
         return Failed(message=". ".join(problems), data=report)

@@ -16,7 +16,8 @@ MAX_FILE_BYTES = MAX_CONTENT_CHARS * 4
 class ScannedFile:
     """A file below a root. `path` is POSIX, NFC and relative; `absolute` is what the system opens; size in bytes.
 
-    `skip_reason` says in words why the file is not read, None where it is to be read.
+    `ctime_ns` is when the system last changed anything of the file: a copy that keeps size and time of change (`cp -p`,
+    `rsync -t`, an archive) shows there. `skip_reason` says in words why the file is not read, None where it is.
     """
 
     path: str
@@ -25,6 +26,7 @@ class ScannedFile:
     mtime_ns: int
     content_type: ContentType
     skip_reason: str | None = None
+    ctime_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,7 @@ class FileText:
     notes: tuple[str, ...]
     size: int
     mtime_ns: int
+    ctime_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

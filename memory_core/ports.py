@@ -354,6 +354,7 @@ class ManifestEntry:
     content_hash: str | None = None
     reason: str | None = None
     encoding: str | None = None
+    ctime_ns: int = 0
 
 
 class FeedStore(Protocol):

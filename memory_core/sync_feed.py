@@ -162,6 +162,7 @@ def _settle(
         source_id=planned.source_id,
         size=file.size,
         mtime_ns=file.mtime_ns,
+        ctime_ns=file.ctime_ns,
         state=state,
         reason=reason,
     )
@@ -190,6 +191,7 @@ def _make_request(
         source_id=planned.source_id,
         size=reading.size,
         mtime_ns=reading.mtime_ns,
+        ctime_ns=reading.ctime_ns,
         state=FileState.STORED,
         content_hash=hash_text(normalise_text(reading.text)),
         encoding=reading.encoding,
@@ -224,6 +226,7 @@ def _failed_entry(entry: ManifestEntry, reason: str) -> ManifestEntry:
         source_id=entry.source_id,
         size=entry.size,
         mtime_ns=entry.mtime_ns,
+        ctime_ns=entry.ctime_ns,
         state=FileState.FAILED,
         reason=reason,
         encoding=entry.encoding,

@@ -214,7 +214,8 @@ class _Walk:
             path=path,
             absolute=Path(entry.path),
             size=found.st_size,
-            mtime_ns=_time_of(found),
+            mtime_ns=_bounded(found.st_mtime_ns),
+            ctime_ns=_bounded(found.st_ctime_ns),
             content_type=content_type_of(entry.name),
             skip_reason=reason or explain_not_text(entry.name),
         )
@@ -312,7 +313,8 @@ def _read_once(path: Path, *, max_bytes: int) -> FileReading | None:
         encoding=decoded.encoding,
         notes=decoded.notes,
         size=after.st_size,
-        mtime_ns=_time_of(after),
+        mtime_ns=_bounded(after.st_mtime_ns),
+        ctime_ns=_bounded(after.st_ctime_ns),
     )
 
 
@@ -326,9 +328,9 @@ def _same(one: os.stat_result, other: os.stat_result) -> bool:
     )
 
 
-def _time_of(found: os.stat_result) -> int:
-    """Nanoseconds that fit the 64 bits of the manifest: file systems hold dates behind 2262 too."""
-    return max(-_LARGEST_INT64, min(found.st_mtime_ns, _LARGEST_INT64))
+def _bounded(nanoseconds: int) -> int:
+    """A time that fits the 64 bits of the manifest: file systems hold dates behind 2262 too."""
+    return max(-_LARGEST_INT64, min(nanoseconds, _LARGEST_INT64))
 
 
 def _say(error: OSError) -> str:

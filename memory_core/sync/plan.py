@@ -23,7 +23,7 @@ _TAKEN = "taken"
 _REASONS: dict[str, str] = {
     Cause.NEW: "the file is new",
     Cause.UNRECORDED: "its document is stored, but no run has recorded the file",
-    Cause.CHANGED: "its size or its time of change differs",
+    Cause.CHANGED: "its size or one of its times of change differs",
     Cause.FAILED_BEFORE: "it failed in an earlier run and is tried again",
     Cause.MISSING: "its document is gone from the memory",
     Cause.DIFFERENT: "the stored text is not the text that this file held",
@@ -99,6 +99,7 @@ def _frame_scan(files: Sequence[ScannedFile]) -> pd.DataFrame:
             "path": pd.array([file.path for file in files], dtype="object"),
             "size": np.array([file.size for file in files], dtype="int64"),
             "mtime_ns": np.array([file.mtime_ns for file in files], dtype="int64"),
+            "ctime_ns": np.array([file.ctime_ns for file in files], dtype="int64"),
             "skip_reason": pd.array([file.skip_reason for file in files], dtype="object"),
         }
     )
@@ -112,6 +113,7 @@ def _frame_manifest(manifest: Sequence[ManifestEntry]) -> pd.DataFrame:
             "known_id": pd.array([entry.source_id for entry in manifest], dtype="object"),
             "known_size": pd.array([entry.size for entry in manifest], dtype="Int64"),
             "known_mtime_ns": pd.array([entry.mtime_ns for entry in manifest], dtype="Int64"),
+            "known_ctime_ns": pd.array([entry.ctime_ns for entry in manifest], dtype="Int64"),
             "known_state": pd.array([str(entry.state) for entry in manifest], dtype="object"),
             "known_hash": pd.array([entry.content_hash for entry in manifest], dtype="object"),
             "known_reason": pd.array([entry.reason for entry in manifest], dtype="object"),
@@ -157,7 +159,11 @@ def _plan_scanned(
     hashes = {source_id: state.content_hash for source_id, state in states.items()}
     scan["stored_hash"] = [hashes.get(source_id) for source_id in scan["source_id"].tolist()]
     verdict = pd.Series([verdicts.get(source_id, "") for source_id in scan["source_id"].tolist()], dtype="object")
-    same_stat = scan["size"].eq(scan["known_size"]) & scan["mtime_ns"].eq(scan["known_mtime_ns"])
+    same_stat = (
+        scan["size"].eq(scan["known_size"])
+        & scan["mtime_ns"].eq(scan["known_mtime_ns"])
+        & scan["ctime_ns"].eq(scan["known_ctime_ns"])
+    )
     is_known, is_stored = scan["known_id"].notna(), scan["stored_hash"].notna()
     ladder: list[tuple[pd.Series[bool], str]] = [
         (_is_taken(scan), _TAKEN),

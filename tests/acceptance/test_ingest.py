@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tarfile
 from collections.abc import Callable
@@ -45,6 +46,26 @@ def test_changes_renames_and_deletions_follow_the_directory(memory: Any, write_c
     assert memory.run("get", "corpus/part-2/note-0002.md").returncode == 1
 
 
+def test_replaced_and_swapped_files_are_seen_although_size_and_time_are_equal(memory: Any, tmp_path: Path) -> None:
+    """`cp -p`, `rsync -t`, archives and `mv` keep size and time of change; the text is another all the same (S22)."""
+    root = tmp_path / "conf"
+    root.mkdir()
+    for name in ("a.md", "b.md", "c.md"):
+        (root / name).write_text(f"version of {name}\n")
+        os.utime(root / name, (1_700_000_000, 1_700_000_000))
+    memory.run_json("ingest", str(root))
+    (root / "a.md").rename(root / "swap")
+    (root / "b.md").rename(root / "a.md")
+    (root / "swap").rename(root / "b.md")
+    other = tmp_path / "c.md"
+    other.write_text("version of d.md\n")
+    os.utime(other, (1_700_000_000, 1_700_000_000))
+    other.replace(root / "c.md")
+    assert memory.run_json("ingest", str(root))["updated"] == 3
+    assert memory.run("get", "conf/a.md").stdout == "version of b.md\n"
+    assert memory.run("get", "conf/c.md").stdout == "version of d.md\n"
+
+
 def test_mass_deletion_waits_for_a_confirmation(memory: Any, write_corpus: Callable[[int], Path]) -> None:
     """An emptied directory deletes nothing until a person confirms the plan (S4)."""
     root = write_corpus(30)
@@ -54,7 +75,7 @@ def test_mass_deletion_waits_for_a_confirmation(memory: Any, write_corpus: Calla
     refused = memory.run("ingest", str(root))
     assert refused.returncode == 1
     assert memory.run_json("list")["total"] == 30
-    plan_id = refused.stderr.partition("confirm=")[2].split()[0].rstrip(".")
+    plan_id = refused.stderr.partition("--confirm ")[2].split()[0].rstrip(".")
     confirmed = memory.run_json("ingest", str(root), "--confirm", plan_id)
     assert confirmed["deleted"] == 30
     assert memory.run_json("list")["total"] == 0

@@ -54,6 +54,7 @@ def test_a_tree_is_listed_by_path_with_size_and_time(tmp_path: Path) -> None:
         absolute=tmp_path / "b.md",
         size=4,
         mtime_ns=stat.st_mtime_ns,
+        ctime_ns=stat.st_ctime_ns,
         content_type=ContentType.MARKDOWN,
     )
 
@@ -305,6 +306,7 @@ def test_a_file_is_read_with_its_encoding_and_its_stat(tmp_path: Path) -> None:
         notes=("1 NUL character (U+0000) removed.",),
         size=stat.st_size,
         mtime_ns=stat.st_mtime_ns,
+        ctime_ns=stat.st_ctime_ns,
     )
 
 

@@ -43,7 +43,7 @@ from memory_core.models import (
     SourceListing,
     StoredDocument,
 )
-from memory_core.ports import Progress
+from memory_core.ports import Feed, Progress
 from memory_core.sync.values import FileOutcome, FileReport, SyncReport
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -109,6 +109,10 @@ def stored(source_id: str, title: str) -> StoredDocument:
         updated_at=NOW,
     )
     return StoredDocument(state=state, content_length=1, fingerprint=SPACE, options=ChunkOptions(), versions=())
+
+
+def feed(name: str = "docs") -> Feed:
+    return Feed(name=name, root="/docs", exclude=("*.tmp",))
 
 
 def report(*files: FileReport, chunks: int = 0) -> SyncReport:
@@ -197,7 +201,7 @@ def test_nothing_that_is_printed_obeys_stored_text(capsys: Captured) -> None:
     """No control character, no markup, no emoji code, in any view."""
     print_answer(answer(hit(HOSTILE), explanation=HOSTILE))
     print_listing(SourceListing(sources=(stored("a", HOSTILE),), total=1, offset=0, limit=1))
-    print_report(HOSTILE, report(file(HOSTILE, FileOutcome.FAILED, HOSTILE)))
+    print_report(feed(HOSTILE), report(file(HOSTILE, FileOutcome.FAILED, HOSTILE)), completed=False)
     chunk = Chunk(index=0, text=HOSTILE, char_start=0, char_end=1, token_count=1, heading_path=(HOSTILE,))
     stats = ChunkingStats(input_chars=1, chunk_count=1, total_tokens=1)
     print_chunks(ChunkingResult(chunks=(chunk,), strategy="paragraph", stats=stats))
@@ -216,7 +220,7 @@ def test_a_report_counts_and_names_what_went_wrong(capsys: Captured) -> None:
     """Ten files of a kind by name, the rest as a number."""
     failed = [file(f"{number:02}.md", FileOutcome.FAILED, "it is broken") for number in range(12)]
     skipped = file("a.png", FileOutcome.QUARANTINED, "it is binary")
-    print_report("docs", report(*failed, skipped, file("b.md", FileOutcome.CREATED), chunks=1_234))
+    print_report(feed(), report(*failed, skipped, file("b.md", FileOutcome.CREATED), chunks=1_234), completed=False)
     shown = capsys.readouterr().out
     for part in (
         "Feed docs: 1 created, 1 skipped, 12 FAILED, in 1.2 s.",
@@ -231,9 +235,11 @@ def test_a_report_counts_and_names_what_went_wrong(capsys: Captured) -> None:
 
 def test_a_second_run_says_that_nothing_changed(capsys: Captured) -> None:
     """And that nothing was paid."""
-    print_report("docs", report(file("a.md", FileOutcome.UNCHANGED)))
+    print_report(feed(), report(file("a.md", FileOutcome.UNCHANGED)), completed=True)
     assert "Everything is unchanged; nothing was embedded." in capsys.readouterr().out
-    print_report("docs", report())
+    print_report(feed(), report(file("a.md", FileOutcome.UNCHANGED)), completed=False)  # deletions wait
+    assert "Everything is unchanged" not in capsys.readouterr().out
+    print_report(feed(), report(), completed=True)
     assert "nothing to do" in capsys.readouterr().out
 
 
@@ -251,7 +257,7 @@ def test_an_empty_page_is_not_an_empty_memory(capsys: Captured) -> None:
     print_listing(SourceListing(sources=(), total=3, offset=9, limit=1))
     assert "Nothing at offset 9; there are 3 in all." in capsys.readouterr().out
     print_listing(SourceListing(sources=(), total=0, offset=0, limit=1))
-    assert "Nothing stored." in capsys.readouterr().out
+    assert "Nothing is stored that fits." in capsys.readouterr().out
 
 
 def test_answers_go_to_one_stream_and_words_to_the_other(capsys: Captured) -> None:
