@@ -20,7 +20,7 @@ import structlog
 import typer
 
 from deployments.log_lines import configure_log_lines, drop_log_lines, open_log_file
-from deployments.services import Service, acquire
+from deployments.services import Lease, Service, acquire
 from deployments.visible_text import visible
 from memory_core.errors import AgentMemoryError, ConfigError, ValidationError, scrub
 from memory_core.models import ContentType, SearchMode
@@ -42,6 +42,7 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 _LAST_MESSAGES_SECONDS = 5.0
+_WATCH_SECONDS = 0.5
 
 _T = TypeVar("_T")
 
@@ -137,12 +138,26 @@ def _with_core(
         share_core(core)
 
         async def run() -> _T:
+            watch = asyncio.create_task(_watch(lease)) if lease.is_held else None
             try:
                 return await work(core)
             finally:
+                if watch:
+                    watch.cancel()
                 await core.close()
 
         return asyncio.run(run())
+
+
+async def _watch(lease: Lease) -> None:
+    """End the command when its services are gone: Prefect's client would go on asking for minutes.
+
+    As safe as a kill at that moment, which loses nothing that was stored.
+    """
+    while lease.is_held:  # noqa: ASYNC110 - the end of another process is no event of this loop
+        await asyncio.sleep(_WATCH_SECONDS)
+    _complain("The local services ended. Run the same command again: what was stored stays stored.")
+    os._exit(EXIT_FAILED)
 
 
 @app.command()
