@@ -54,6 +54,7 @@ class LocalMongodb:
     name: str = NAME
     local: LocalMongo | None = field(default=None, init=False)
     _databases: frozenset[str] = field(default_factory=frozenset[str], init=False)
+    _granting: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def start(self, say: Say) -> Child:
         """Start mongod on the home's files and return it when it is primary.
@@ -94,8 +95,9 @@ class LocalMongodb:
         """
         if self.local is None:
             raise ServiceError("MongoDB is not running. Run the command again.")
-        if database not in self._databases:
-            await asyncio.to_thread(_grant, self.local, self._remember(database))
+        async with self._granting:  # a second client of the same new database waits until it may really use it
+            if database not in self._databases:
+                await asyncio.to_thread(_grant, self.local, self._remember(database))
         return self.local.application_uri
 
     def _require_options(self) -> Options:
