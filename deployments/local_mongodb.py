@@ -97,7 +97,8 @@ class LocalMongodb:
             raise ServiceError("MongoDB is not running. Run the command again.")
         async with self._granting:  # a second client of the same new database waits until it may really use it
             if database not in self._databases:
-                await asyncio.to_thread(_grant, self.local, self._remember(database))
+                await asyncio.to_thread(_grant, self.local, self._databases | {database})
+                self._remember(database)  # only now: a grant that failed is tried again by the next client
         return self.local.application_uri
 
     def _require_options(self) -> Options:
