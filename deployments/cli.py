@@ -345,14 +345,9 @@ def chunk(
 ) -> None:
     """Show how a file is cut into chunks. Touches no service."""
     from deployments.cli_content import chunk_file
-    from deployments.console import print_chunks, print_json
-    from memory_core.wire import chunking_json
 
-    result = chunk_file(_start(), file, content_type=content_type, size=size, overlap=overlap, minimum=minimum)
-    if as_json:
-        print_json(chunking_json(result))
-    else:
-        print_chunks(result)
+    run = chunk_file(_start(), file, content_type=content_type, size=size, overlap=overlap, minimum=minimum)
+    run.show(as_json=as_json)
 
 
 if __name__ == "__main__":

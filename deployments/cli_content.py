@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deployments.console import out, print_json, tell
+from deployments.console import out, print_chunks, print_json, tell
 from deployments.submit import run_submissions
 from deployments.visible_text import visible_line
 from memory_core.adapters.file_readers import read_text_file
@@ -20,9 +20,11 @@ from memory_core.chunk.chunk_content import chunk_content
 from memory_core.errors import ConflictError, NotFoundError, SyncError, ValidationError
 from memory_core.files import MAX_FILE_BYTES, FileText
 from memory_core.identity import fold_content_type
+from memory_core.languages import language_of
 from memory_core.models import (
     ChunkingResult,
     ChunkOptions,
+    ContentType,
     Deletion,
     Outcome,
     Provenance,
@@ -35,7 +37,7 @@ from memory_core.rules import normalise_text
 from memory_core.settings import Settings
 from memory_core.submissions import stage_request
 from memory_core.validate import parse_request
-from memory_core.wire import deletion_json
+from memory_core.wire import chunking_json, deletion_json
 
 EXIT_FAILED = 1
 _MAX_LEFT_BEHIND = 1_000
@@ -189,6 +191,23 @@ async def delete_source(core: Core, source_id: str, *, dry_run: bool) -> DeleteR
     return DeleteRun(deletion=await core.store.delete(selector, now=core.clock(), dry_run=dry_run))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkRun:
+    """A file's text and how it was cut."""
+
+    name: str
+    content: str
+    options: ChunkOptions
+    result: ChunkingResult
+
+    def show(self, *, as_json: bool) -> None:
+        """Print the chunks."""
+        if as_json:
+            print_json(chunking_json(self.result))
+        else:
+            print_chunks(self.result, self.content, name=self.name, options=self.options)
+
+
 def chunk_file(
     settings: Settings,
     file: Path,
@@ -197,7 +216,7 @@ def chunk_file(
     size: int | None,
     overlap: int | None,
     minimum: int | None,
-) -> ChunkingResult:
+) -> ChunkRun:
     """Cut a file as the path would, without storing anything.
 
     Raises:
@@ -211,8 +230,11 @@ def chunk_file(
         size=size,
         overlap=min(settings.chunk_overlap_tokens, size - 1) if overlap is None else overlap,
         minimum=min(settings.chunk_min_tokens, size) if minimum is None else minimum,
+        language=language_of(file.name) if chosen is ContentType.CODE else "",
     )
     fits = size >= 1 and 0 <= options.overlap < size and 1 <= options.minimum <= size
     if not fits:
         raise ValidationError("The sizes do not fit: --overlap must be below --size, and --min between 1 and --size.")
-    return chunk_content(normalise_text(_read_text(file)), chosen, options, load_tiktoken_counter())
+    content = normalise_text(_read_text(file))
+    result = chunk_content(content, chosen, options, load_tiktoken_counter())
+    return ChunkRun(name=file.name, content=content, options=options, result=result)

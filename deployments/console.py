@@ -19,13 +19,23 @@ from rich.text import Text
 
 from deployments.visible_text import visible, visible_json, visible_line
 from memory_core.identity import shorten
-from memory_core.models import ChunkingResult, Hit, SearchAnswer, SourceListing
+from memory_core.models import (
+    Chunk,
+    ChunkingResult,
+    ChunkOptions,
+    Hit,
+    SearchAnswer,
+    SourceListing,
+    readable_text,
+)
 from memory_core.ports import Feed, Progress
 from memory_core.sync.values import FileOutcome, SyncReport
 
 _PASSAGE_CHARS = 480
 _NAMED_FILES = 10
-_CHUNK_PREVIEW_CHARS = 200
+_PREVIEW_LINES = 4
+_PREVIEW_LINE_CHARS = 100
+_CHUNK_INDENT = " " * 6
 # Through a pipe a row of a table is one line, however long: a program reads it.
 _PIPE_WIDTH_CHARS = 2_000
 
@@ -125,6 +135,8 @@ def _print_hit(number: int, hit: Hit) -> None:
     out.print(Text(place, style="cyan"))
     if row.heading_path:
         out.print(Text("   " + visible_line(" > ".join(row.heading_path)), style="green"))
+    if row.lead:
+        out.print(Text(f"   lead: {_clip(row.lead)}", style="yellow"))
     passage = " … ".join(hit.highlights) or row.text
     out.print(Text("   " + visible(shorten(" ".join(passage.split()), _PASSAGE_CHARS))))
 
@@ -160,17 +172,60 @@ def print_listing(listing: SourceListing) -> None:
     out.print(f"{listing.offset + 1} to {last} of {listing.total}{more}.")
 
 
-def print_chunks(result: ChunkingResult) -> None:
-    """The chunks of a file, each with its place."""
-    stats = result.stats
-    out.print(
-        f"{result.strategy}: {stats.chunk_count} chunks, {stats.total_tokens:,} tokens, {stats.input_chars:,} chars"
-    )
+def print_chunks(result: ChunkingResult, content: str, *, name: str, options: ChunkOptions) -> None:
+    """How a file was cut, and each chunk with its place, its path and its first lines."""
+    _print_cut(result, content, name=name, options=options)
+    line, counted = 1, 0
     for chunk in result.chunks:
+        line += content.count("\n", counted, chunk.char_start)
+        counted = chunk.char_start
         out.print()
-        head = f"[{chunk.index}] {chunk.char_start:,} to {chunk.char_end:,}  {chunk.token_count} tokens"
-        out.print(Text(head, style="cyan"))
-        if chunk.heading_path:
-            out.print(Text("    " + visible_line(" > ".join(chunk.heading_path)), style="green"))
-        preview = chunk.text if len(chunk.text) <= _CHUNK_PREVIEW_CHARS else chunk.text[:_CHUNK_PREVIEW_CHARS] + "…"
-        out.print(Text("    " + visible(preview).replace("\n", "\n    ")))
+        _print_chunk(chunk, first_line=line)
+
+
+def _print_cut(result: ChunkingResult, content: str, *, name: str, options: ChunkOptions) -> None:
+    stats, sizes = result.stats, [chunk.token_count for chunk in result.chunks]
+    mean = sum(sizes) / len(sizes)
+    chunks = f"{len(sizes):,} chunk{'' if len(sizes) == 1 else 's'}"
+    out.print(Text(f"{visible_line(name)}: {result.strategy}, {chunks}, {stats.total_tokens:,} tokens", style="bold"))
+    out.print(
+        f"{_CHUNK_INDENT}tokens a chunk: {min(sizes):,} least, {mean:,.0f} mean, {max(sizes):,} most "
+        f"(size {options.size:,}, overlap {options.overlap:,}, minimum {options.minimum:,})"
+    )
+    line_count = content.removesuffix("\n").count("\n") + 1
+    text = f"{stats.input_chars:,} characters in {line_count:,} lines"
+    merged = f"; small pieces merged: {stats.merged_count:,}" if stats.merged_count else ""
+    cut = f"; cuts inside a character of several signs: {stats.cluster_cuts:,}" if stats.cluster_cuts else ""
+    out.print(f"{_CHUNK_INDENT}{text}{merged}{cut}")
+
+
+def _print_chunk(chunk: Chunk, *, first_line: int) -> None:
+    last_line = first_line + chunk.text.count("\n")
+    lines = f"line {first_line:,}" if last_line == first_line else f"lines {first_line:,} to {last_line:,}"
+    place = f"characters {chunk.char_start:,} to {chunk.char_end:,}"
+    out.print(Text(f"{f'[{chunk.index}]':<5} {chunk.token_count:,} tokens  {lines}  {place}", style="cyan"))
+    if chunk.heading_path:
+        out.print(Text(f"{_CHUNK_INDENT}path: {visible_line(' > '.join(chunk.heading_path))}", style="green"))
+    if chunk.lead:
+        out.print(Text(f"{_CHUNK_INDENT}lead: {_clip(chunk.lead)}", style="yellow"))
+    if chunk.readable not in {None, chunk.text}:
+        reads = _clip(readable_text(chunk)) or "nothing, so it is never a hit"
+        out.print(Text(f"{_CHUNK_INDENT}reads: {reads}", style="yellow"))
+    _print_first_lines(chunk.text)
+
+
+def _print_first_lines(text: str) -> None:
+    shown = text.split("\n", _PREVIEW_LINES)[:_PREVIEW_LINES]
+    for line in shown:
+        out.print(Text(f"{_CHUNK_INDENT}| {_clip_line(line)}".rstrip()))
+    if more := text.count("\n") + 1 - len(shown):
+        out.print(Text(f"{_CHUNK_INDENT}| … {more:,} more line{'' if more == 1 else 's'}", style="dim"))
+
+
+def _clip(text: str) -> str:
+    """The beginning of a text, on one line."""
+    return _clip_line(" ".join(text.split()))
+
+
+def _clip_line(line: str) -> str:
+    return visible(line if len(line) <= _PREVIEW_LINE_CHARS else line[:_PREVIEW_LINE_CHARS] + "…")

@@ -4,7 +4,8 @@ A context goes ahead of a chunk in the embedding input and beside it in the text
 touched. It is made of the title, the heading path and the document's most telling words. Title and words are a
 recorded value (`ContextBasis`): an edit that moves the words a little must not move every vector of the document.
 
-Whoever changes what these functions return changes `CONTEXT_POLICY` with it: it is part of every fingerprint.
+Whoever changes what these functions return for what is stored changes `CONTEXT_POLICY` with it: it is part of every
+fingerprint. (The lead came without: whatever has one is chunked anew, because its recipe changed.)
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ CONTEXT_WORDS: Final = 12  # in a context; worth 3.7 points of pass@5 on context
 TELLING_WORDS: Final = 24  # a recorded word may sink so far before it counts as replaced
 MAX_CONTEXT_TITLE_CHARS: Final = 120
 MAX_CONTEXT_PATH_CHARS: Final = 160
+MAX_CONTEXT_LEAD_CHARS: Final = 240  # some thirty names of columns; in all a context stays under 1,000 characters
 
 _MINIMUM_WORD_CHARS = 3
 _WORD = re.compile(r"\b\w{3,32}\b")  # a longer run is data: a key, a hash, a sentence without blanks
@@ -87,24 +89,29 @@ def choose_basis(title: str, ranked: Sequence[str], recorded: ContextBasis | Non
     return recorded, not fits
 
 
-def write_context(basis: ContextBasis, heading_path: Sequence[str]) -> str:
-    """The context of a chunk: title, heading path and words, a line each, under 700 characters in all.
+def write_context(basis: ContextBasis, heading_path: Sequence[str], lead: str = "") -> str:
+    """The context of a chunk: title, heading path, lead and words, a line each, under 1,000 characters in all.
 
-    Of a long path the innermost headings stay; a heading that repeats the title says nothing new.
+    Of a long path the innermost headings stay; a heading that repeats the title says nothing new. Of a long lead (the
+    header row of the table that the chunk goes on with) the first columns stay.
     """
     title = basis.title[:MAX_CONTEXT_TITLE_CHARS].rstrip()
     headings = [text for heading in heading_path if (text := _one_line(heading)) and text != basis.title]
     path = " > ".join(headings)
     if len(path) > MAX_CONTEXT_PATH_CHARS:
         path = path[-MAX_CONTEXT_PATH_CHARS:].lstrip(" >")
-    return "\n".join(line for line in (title, path, " ".join(basis.words)) if line)
+    columns = _one_line(lead)[:MAX_CONTEXT_LEAD_CHARS].rstrip()
+    return "\n".join(line for line in (title, path, columns, " ".join(basis.words)) if line)
 
 
 def embedding_input(context: str, chunk_text: str) -> str:
     """What the model reads of a chunk: its context, then its text with all headings marked alike.
 
-    A section that moves one level down keeps its input, and with it its vector. Only the input is changed.
+    A section that moves one level down keeps its input, and with it its vector. Only the input is changed. Of a chunk
+    that shows nothing to a reader the context alone is left.
     """
+    if not chunk_text or chunk_text.isspace():
+        return context
     text = _UNDERLINED_HEADING.sub(r"# \1", chunk_text)
     text = _MARKED_HEADING.sub(_mark_alike, text)
     text = _HTML_HEADING.sub(r"\1", text)

@@ -29,6 +29,7 @@ from memory_core.models import (
     StoredChunkKey,
     Vector,
     hash_text,
+    readable_text,
 )
 from memory_core.ports import Core, Embedder, EmbeddingKind, TokenCounter
 from memory_core.sizes import estimate_row_bytes
@@ -123,7 +124,7 @@ class _Draft:
         return estimate_row_bytes(
             body_bytes=_count_bytes(self.item.document.content),
             rows=len(self.rows),
-            row_text_bytes=sum(_count_bytes(row.chunk.text) + _count_bytes(row.context) for row in self.rows),
+            row_text_bytes=sum(_count_bytes(text) for row in self.rows for text in _texts_of(row.chunk, row.context)),
             row_parent_bytes=sum(map(_count_bytes, parents)),
             dimensions=dimensions,
         )
@@ -153,7 +154,7 @@ def _draft_all(
 
 def _draft(item: ChunkedDocument, stored: Sequence[StoredChunkKey], space: str) -> _Draft:
     document, chunks = item.document, item.chunking.chunks
-    ranked = rank_words(document.content)
+    ranked = rank_words(_text_to_rank(item))
     title = document.attributes.title
     fresh, _ = choose_basis(title, ranked, None)
     basis, stale = choose_basis(title, ranked, document.base.context_basis if document.base else None)
@@ -168,16 +169,30 @@ def _draft(item: ChunkedDocument, stored: Sequence[StoredChunkKey], space: str) 
     # legs share it, and an edit elsewhere in the document rewrites no row.
     shown = fresh if stale else basis
     rows = (
-        _make_row(chunk, write_context(shown, chunk.heading_path), text, digest, key)
+        _make_row(chunk, write_context(shown, chunk.heading_path, chunk.lead), text, digest, key)
         for chunk, (text, digest), key in zip(chunks, inputs, kept, strict=True)
     )
     return _Draft(item=item, basis=basis, stale=stale, rows=tuple(rows))
 
 
+def _text_to_rank(item: ChunkedDocument) -> str:
+    """The content as a reader sees it: the words of a script or of markup tell nothing about a page."""
+    chunks = item.chunking.chunks
+    if all(chunk.readable is None for chunk in chunks):
+        return item.document.content
+    return "\n".join(map(readable_text, chunks))
+
+
 def _write_inputs(chunks: Sequence[Chunk], basis: ContextBasis) -> list[tuple[str, str]]:
     """The exact input of each chunk, and its hash."""
-    texts = (embedding_input(write_context(basis, chunk.heading_path), chunk.text) for chunk in chunks)
+    texts = (_write_input(chunk, basis) for chunk in chunks)
     return [(text, hash_text(text)) for text in texts]
+
+
+def _write_input(chunk: Chunk, basis: ContextBasis) -> str:
+    context = write_context(basis, chunk.heading_path, chunk.lead)
+    # No model takes a blank text: without a context and without anything to read the slice itself is left.
+    return embedding_input(context, readable_text(chunk)) or chunk.text
 
 
 def _match_rows(
@@ -195,11 +210,17 @@ def _make_row(chunk: Chunk, context: str, text: str, digest: str, kept: StoredCh
     return _Row(
         chunk=chunk,
         context=context,
-        row_hash=hash_text(f"{chunk.text}\0{context}"),
+        row_hash=hash_text("\0".join(_texts_of(chunk, context))),
         input_text=text,
         input_hash=digest,
         kept=kept,
     )
+
+
+def _texts_of(chunk: Chunk, context: str) -> tuple[str, ...]:
+    """The texts of a row. Without a lead and a text to read it is what it was before there were any."""
+    readable = () if chunk.readable is None else (chunk.readable,)
+    return (chunk.text, context, *([chunk.lead] if chunk.lead or readable else []), *readable)
 
 
 def _count_bytes(text: str) -> int:

@@ -152,16 +152,22 @@ class StoreRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkOptions:
-    """Sizes in tokens: `size` is the ceiling of every chunk, overlap included."""
+    """Sizes in tokens: `size` is the ceiling of every chunk, overlap included. `language` is that of code, "" else."""
 
     size: int = 400
     overlap: int = 0
     minimum: int = 32
+    language: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """A slice `content[char_start:char_end]` of a document, in code points, with the headings in force at its start."""
+    """A slice `content[char_start:char_end]` of a document, in code points, with the headings in force at its start.
+
+    `lead` is the header row of the table that the chunk goes on with, from elsewhere in the document; "" where it has
+    none or holds it itself. `readable` is what a reader sees of the slice, where that is not the slice (HTML): a model
+    and the text index read it instead.
+    """
 
     index: int
     text: str
@@ -169,6 +175,8 @@ class Chunk:
     char_end: int
     token_count: int
     heading_path: tuple[str, ...] = ()
+    lead: str = ""
+    readable: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,7 +425,10 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRow:
-    """A stored chunk as a search index takes it in."""
+    """A stored chunk as a search index takes it in: `text` is what a reader sees of it.
+
+    A row whose text is blank (nothing but a script or markup) is never a hit: no leg takes it in.
+    """
 
     chunk_id: str
     document_id: str
@@ -430,7 +441,10 @@ class ChunkRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HitRow:
-    """A stored chunk as an answer shows it; only rows whose revision is their document's are ever returned."""
+    """A stored chunk as an answer shows it; only rows whose revision is their document's are ever returned.
+
+    `text` is the exact slice; `lead` and `readable` are those of the chunk.
+    """
 
     chunk_id: str
     document_id: str
@@ -445,6 +459,8 @@ class HitRow:
     char_end: int
     token_count: int
     text: str
+    lead: str = ""
+    readable: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -554,6 +570,11 @@ class Holder:
     pid: int
     started: float
     token: str = field(default="")
+
+
+def readable_text(chunk: Chunk | HitRow) -> str:
+    """What a reader, a model and the text index see of a chunk; blank for nothing but scripts and markup."""
+    return chunk.text if chunk.readable is None else chunk.readable
 
 
 def hash_text(text: str) -> str:

@@ -75,7 +75,8 @@ def _row_bytes(write: DocumentWrite, dimensions: int) -> int:
     body_bytes = len(document.content.encode())
     if isinstance(write, EmbeddedDocument):
         rows = len(write.chunks)
-        text_bytes = sum(len(chunk.chunk.text.encode()) + len(chunk.context.encode()) for chunk in write.chunks)
+        texts = ((row.chunk.text, row.context, row.chunk.lead, row.chunk.readable or "") for row in write.chunks)
+        text_bytes = sum(len(text.encode()) for row in texts for text in row)
     else:
         rows, text_bytes, body_bytes = base.chunk_count if base else 0, body_bytes, 0
     attributes = document.attributes

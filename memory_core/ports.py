@@ -6,7 +6,7 @@ one of `memory_core.errors`. Nothing here does anything.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -63,15 +63,22 @@ class TokenCounter(Protocol):
 
 
 @runtime_checkable
-class LineCounter(TokenCounter, Protocol):
-    """A TokenCounter for which a line that begins with a non-blank begins a token, whatever is ahead of it.
+class EdgeCounter(TokenCounter, Protocol):
+    """A TokenCounter that knows places where a token begins whatever stands around: there, counts add up.
 
-    Its counts add up at such lines: a slice is counted by its first and last line and what was counted between them.
+    So a slice is counted by what is ahead of its first edge, what is behind its last one, and the ends between them.
     """
 
-    @property
-    def adds_up_at_lines(self) -> Literal[True]:
-        """The mark of such a counter."""
+    def end_parts(self, text: str) -> Iterator[NDArray[np.int64]]:
+        """The `ends` of the text in parts of bounded size, ascending; joined they are `ends(text)`."""
+        ...
+
+    def first_edge(self, text: str, start: int, end: int) -> int:
+        """The first edge from `start` on, near to it; `end` where none is found."""
+        ...
+
+    def last_edge(self, text: str, start: int, end: int) -> int:
+        """The last edge up to `end`, near to it; `start` where none is found."""
         ...
 
 

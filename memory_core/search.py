@@ -17,7 +17,7 @@ import structlog
 from memory_core.errors import AgentMemoryError, SearchError, ValidationError
 from memory_core.fuse import FusedHit, fuse_legs, rank_alone
 from memory_core.highlight import cut_fragments
-from memory_core.models import Hit, HitRow, LegHit, SearchAnswer, SearchFilters, SearchMode, Vector
+from memory_core.models import Hit, HitRow, LegHit, SearchAnswer, SearchFilters, SearchMode, Vector, readable_text
 from memory_core.ports import ActiveSpace, Core, ListQuery
 
 _log = structlog.get_logger(__name__)
@@ -269,7 +269,7 @@ def _build_hits(chosen: Sequence[FusedHit], rows: Mapping[str, HitRow], query: s
             text_score=fused.text_score,
             vector_rank=fused.vector_rank,
             text_rank=fused.text_rank,
-            highlights=cut_fragments(rows[fused.chunk_id].text, query),
+            highlights=cut_fragments(readable_text(rows[fused.chunk_id]), query),
         )
         for fused in chosen
     )

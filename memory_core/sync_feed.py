@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
 from memory_core.chunk.chunk_content import describe_recipe
 from memory_core.errors import SyncError, ValidationError
 from memory_core.files import MAX_FILE_BYTES, Blank, Changed, FileReading, FileText, Quarantine, ScannedFile
+from memory_core.languages import choose_language
 from memory_core.models import (
     MAX_URI_CHARS,
-    ContentType,
     DocumentState,
     Outcome,
     Provenance,
@@ -89,8 +89,10 @@ async def plan_feed(feed: Feed, *, core: Core) -> FeedPlan:
     scan = await core.files.scan(feed)
     options = default_options(core.settings)
 
-    def recipe_of(content_type: ContentType) -> str:
-        return describe_recipe(content_type, options, core.counter.name)
+    def recipe_of(state: DocumentState) -> str:
+        stored = state.attributes
+        language = choose_language(stored.content_type, uri=stored.uri, source_id=state.source_id, title=stored.title)
+        return describe_recipe(stored.content_type, replace(options, language=language), core.counter.name)
 
     plan = await asyncio.to_thread(
         plan_sync,

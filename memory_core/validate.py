@@ -18,6 +18,7 @@ from pydantic import ValidationError as PydanticError
 from memory_core.chunk.chunk_content import describe_recipe
 from memory_core.errors import ValidationError
 from memory_core.identity import derive_source_id, derive_title, is_source_id, with_suffix
+from memory_core.languages import choose_language
 from memory_core.models import (
     Attributes,
     ContentType,
@@ -105,7 +106,8 @@ def _decide(candidate: _Candidate, states: Mapping[str, DocumentState], core: Co
     source_id, notes = _choose_source_id(candidate, states)
     base = states.get(source_id) or _find_renamed(candidate, states)
     attributes = _merge_attributes(candidate, base, source_id)
-    options = candidate.checked.options
+    language = choose_language(attributes.content_type, uri=attributes.uri, source_id=source_id, title=attributes.title)
+    options = replace(candidate.checked.options, language=language)
     recipe = describe_recipe(attributes.content_type, options, core.counter.name)
     document = Document(
         document_id=base.document_id if base else core.new_id(),

@@ -6,10 +6,12 @@ from datetime import datetime
 from typing import Any, TypeAlias
 
 from memory_core.models import (
+    Chunk,
     ChunkingResult,
     Deletion,
     Document,
     Hit,
+    HitRow,
     Outcome,
     SearchAnswer,
     SourceListing,
@@ -87,7 +89,11 @@ def ingest_block(document: Document, *, now: datetime) -> Json:
 
 
 def chunking_json(result: ChunkingResult) -> Json:
-    """What `memory chunk --json` prints. Offsets count Unicode code points."""
+    """What `memory chunk --json` prints. Offsets count Unicode code points.
+
+    `lead` (the header row of the table that a chunk goes on with) and `readable` (what a reader sees of HTML) are there
+    only where a chunk has them.
+    """
     return {
         "strategy": result.strategy,
         "stats": {
@@ -105,6 +111,7 @@ def chunking_json(result: ChunkingResult) -> Json:
                 "tokenCount": chunk.token_count,
                 "headingPath": list(chunk.heading_path),
                 "text": chunk.text,
+                **_extra_texts(chunk),
             }
             for chunk in result.chunks
         ],
@@ -141,6 +148,7 @@ def hit_json(hit: Hit) -> Json:
         "charEnd": row.char_end,
         "tags": list(row.tags),
         "text": row.text,
+        **_extra_texts(row),
         "score": hit.score,
         "vectorScore": hit.vector_score,
         "textScore": hit.text_score,
@@ -148,6 +156,12 @@ def hit_json(hit: Hit) -> Json:
         "textRank": hit.text_rank,
         "highlights": list(hit.highlights),
     }
+
+
+def _extra_texts(chunk: Chunk | HitRow) -> Json:
+    """What a chunk is read with beside its text; most chunks have neither."""
+    lead = {"lead": chunk.lead} if chunk.lead else {}
+    return lead if chunk.readable is None else {**lead, "readable": chunk.readable}
 
 
 def source_json(document: StoredDocument) -> Json:

@@ -173,13 +173,15 @@ class Refresher:
 
     @asynccontextmanager
     async def _open_writer(self) -> AsyncGenerator[FolderWriter]:
-        writer = await in_thread(self._folder.open_writer)
+        opened: list[FolderWriter] = []  # also where the caller is cancelled while it is being opened
         try:
-            yield writer
+            await in_thread(lambda: opened.append(self._folder.open_writer()))
+            yield opened[0]
         except BaseException:
-            await in_thread(writer.close, undo=True)
+            for writer in opened:
+                await in_thread(writer.close, undo=True)
             raise
-        await in_thread(writer.close, undo=False)
+        await in_thread(opened[0].close, undo=False)
 
 
 async def in_thread(

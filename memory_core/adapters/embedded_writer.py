@@ -61,11 +61,14 @@ class FolderWriter:
         self.pending_rows = 0
 
     def take_in(self, document: DocumentRows) -> None:
-        """Put a document's rows in the place of those that the index has of it."""
+        """Put a document's rows in the place of those that the index has of it; rows with nothing to read stay out.
+
+        A document without a row is known all the same: at each search it would be read again otherwise.
+        """
         if not document.rows:  # deleted or replaced since the feed was read: the next feed says which
             self.remove(document.document_id, stamp_ms=0)
             return
-        rows = document.rows
+        rows = [row for row in document.rows if row.text and not row.text.isspace()]
         self._write_entry(
             JournalEntry(
                 document_id=document.document_id,
@@ -121,9 +124,7 @@ def compact(folder: Path, rows: RowSnapshot, known: Mapping[str, KnownDocument],
     Serials stay, so the text index is not touched.
     """
     generation = record.generation + 1
-    living = sorted(
-        (one for one in known.values() if one.count and one.revision is not None), key=lambda one: one.start
-    )
+    living = sorted((one for one in known.values() if one.revision is not None), key=lambda one: one.start)
     names = {code: name for name, code in rows.space_codes.items()}
     with journal_path(folder, generation).open("wb") as journal:
         for one in living:
@@ -132,7 +133,7 @@ def compact(folder: Path, rows: RowSnapshot, known: Mapping[str, KnownDocument],
                 document_id=one.document_id,
                 revision=one.revision,
                 stamp_ms=one.stamp_ms,
-                serial=int(rows.serials[one.start]),
+                serial=int(rows.serials[one.start]) if one.count else 0,
                 chunk_ids=tuple(rows.chunk_ids[span]),
                 fingerprints=tuple(names[int(code)] for code in rows.spaces[span]),
             )

@@ -32,6 +32,9 @@ from memory_core.models import (
     Vector,
 )
 
+# The fields of a chunk row that are absent on most: of rows that were written before there were such fields, on all.
+OPTIONAL_TEXT_FIELDS = ("lead", "readable")
+
 # A part stays far below BSON's 16 MB: four bytes a character at most.
 PART_CHARS = 1_000_000
 
@@ -74,7 +77,10 @@ HIT_FIELDS = [
     "charEnd",
     "tokenCount",
     "text",
+    "lead",
+    "readable",
 ]
+INDEX_FIELDS = ["documentId", "revision", "text", "readable", "context", "embeddingFingerprint", "embedding"]
 
 
 def encode_vector(vector: Vector) -> Binary:
@@ -135,6 +141,7 @@ def content_fields(embedded: EmbeddedDocument) -> Row:
             "chunkSizeTokens": document.options.size,
             "chunkOverlapTokens": document.options.overlap,
             "chunkMinTokens": document.options.minimum,
+            "chunkLanguage": document.options.language,
             "chunkCount": len(embedded.chunks),
         },
         "embedding": {
@@ -177,16 +184,19 @@ def chunk_row(embedded: EmbeddedDocument, chunk: EmbeddedChunk, parent: Row, *, 
 def kept_row_update(
     embedded: EmbeddedDocument, chunk: EmbeddedChunk, parent: Row, *, version: int, now: datetime
 ) -> Row:
-    """The small update of a row whose vector stays; its text and context are sent only where they changed."""
+    """The small update of a row whose vector stays; its texts are sent only where one of them changed."""
     changed = chunk.kept is None or chunk.kept.row_hash != chunk.row_hash
-    return {
+    texts = text_fields(chunk) if changed else {}
+    fields = {
         **place_fields(chunk),
-        **(text_fields(chunk) if changed else {}),
+        **texts,
         **parent,
         "documentVersion": version,
         "documentContentHash": embedded.document.content_hash,
         "updatedAt": now,
     }
+    gone = [name for name in OPTIONAL_TEXT_FIELDS if name not in texts] if changed else []
+    return {"$set": fields, **({"$unset": dict.fromkeys(gone, "")} if gone else {})}
 
 
 def place_fields(chunk: EmbeddedChunk) -> Row:
@@ -200,9 +210,16 @@ def place_fields(chunk: EmbeddedChunk) -> Row:
     }
 
 
-def text_fields(chunk: EmbeddedChunk) -> Row:
-    """What the text leg searches."""
-    return {"text": chunk.chunk.text, "context": chunk.context, "rowHash": chunk.row_hash}
+def text_fields(embedded: EmbeddedChunk) -> Row:
+    """The texts of a row, of which its hash is made. A lead and a readable text are there only where they say more."""
+    chunk = embedded.chunk
+    return {
+        "text": chunk.text,
+        "context": embedded.context,
+        "rowHash": embedded.row_hash,
+        **({"lead": chunk.lead} if chunk.lead else {}),
+        **({"readable": chunk.readable} if chunk.readable is not None else {}),
+    }
 
 
 # --- rows to values ---------------------------------------------------------------------------------------------------
@@ -269,7 +286,10 @@ def read_stored_document(row: Mapping[str, Any], tally: ChunkTally | None) -> St
             context_policy=embedding["contextPolicy"],
         ),
         options=ChunkOptions(
-            size=chunking["chunkSizeTokens"], overlap=chunking["chunkOverlapTokens"], minimum=chunking["chunkMinTokens"]
+            size=chunking["chunkSizeTokens"],
+            overlap=chunking["chunkOverlapTokens"],
+            minimum=chunking["chunkMinTokens"],
+            language=chunking.get("chunkLanguage", ""),  # rows of before there was one
         ),
         versions=tuple(
             StoredVersion(
@@ -301,6 +321,8 @@ def read_hit_row(row: Mapping[str, Any]) -> HitRow:
         char_end=row["charEnd"],
         token_count=row["tokenCount"],
         text=row["text"],
+        lead=row.get("lead", ""),
+        readable=row.get("readable"),
     )
 
 
@@ -321,7 +343,7 @@ def read_index_row(row: Mapping[str, Any]) -> ChunkRow:
         chunk_id=str(row["_id"]),
         document_id=str(row["documentId"]),
         revision=row["revision"],
-        text=row["text"],
+        text=row.get("readable", row["text"]),
         context=row["context"],
         fingerprint=row["embeddingFingerprint"],
         vector=decode_vector(row["embedding"]),

@@ -331,7 +331,7 @@ class MongoStore:
         return await self._connection.run(self._read_chunk_rows, document_ids)
 
     def _read_chunk_rows(self, document_ids: Sequence[str]) -> list[ChunkRow]:
-        fields = dict.fromkeys(("documentId", "revision", "text", "context", "embeddingFingerprint", "embedding"), 1)
+        fields = dict.fromkeys(rows.INDEX_FIELDS, 1)
         found = self._connection.collection(CHUNKS).find(
             {"documentId": {"$in": [ObjectId(one) for one in document_ids]}}, fields
         )

@@ -117,7 +117,7 @@ def _write_chunk(
     parent = rows.parent_fields(embedded.document)
     if chunk.vector is None:
         update = rows.kept_row_update(embedded, chunk, parent, version=version, now=now)
-        return UpdateOne({"_id": ObjectId(chunk.chunk_id)}, {"$set": update})
+        return UpdateOne({"_id": ObjectId(chunk.chunk_id)}, update)
     row = rows.chunk_row(embedded, chunk, parent, version=version, now=now)
     # A bare attempt may meet rows of its own that an earlier one wrote before it failed.
     return InsertOne(row) if session else ReplaceOne({"_id": row["_id"]}, row, upsert=True)

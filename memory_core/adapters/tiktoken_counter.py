@@ -9,17 +9,15 @@ import base64
 import hashlib
 import importlib.util
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
-import regex
 import tiktoken
 from numpy.typing import NDArray
 
+from memory_core.adapters.tiktoken_edges import first_edge, last_edge
+from memory_core.adapters.tiktoken_parts import PartEncoder
 from memory_core.errors import ConfigError
 
 _NAME = "cl100k_base"
@@ -35,22 +33,6 @@ _PATTERN = (
 # Never matched in a text; without any, tiktoken's numpy path looks for an empty pattern and takes three times as long.
 _SPECIAL_TOKENS = {"<|endoftext|>": 100257}
 
-# tiktoken's pattern engine gives up on about a million blanks in a row that something follows (0.14, measured).
-_LONGEST_BLANK_RUN_CHARS = 100_000
-_BLANKS = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_BLANK_CHAR = regex.compile(f"[{_BLANKS}]")
-_LONG_BLANK_RUN = regex.compile(f"[{_BLANKS}]{{{_LONGEST_BLANK_RUN_CHARS + 1},}}+")
-_LINE_ENDS = regex.compile(r"[\r\n]*+")
-_SYMBOL = regex.compile(rf"[^{_BLANKS}\p{{L}}\p{{N}}]")
-
-_CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
-
-
-@dataclass(frozen=True, slots=True)
-class _Vocabulary:
-    encoding: tiktoken.Encoding
-    chars_per_token: NDArray[np.uint8]
-
 
 class TiktokenCounter:
     """Counts cl100k_base tokens. Special tokens in a text are ordinary text. Safe to share between threads.
@@ -63,26 +45,26 @@ class TiktokenCounter:
         """The encoding's name; part of every recipe."""
         return _NAME
 
-    @property
-    def adds_up_at_lines(self) -> Literal[True]:
-        """No part of the pattern goes over a line end to a non-blank, and what is ahead of a line is not looked at."""
-        return True
-
     def count(self, text: str) -> int:
         """Tokens of the text."""
-        encoding = _load_vocabulary().encoding
-        if len(text) <= _LONGEST_BLANK_RUN_CHARS:
-            return len(encoding.encode_ordinary(text))
-        return sum(len(encoding.encode_ordinary(piece)) for piece in _split_long_blank_runs(text))
+        return _load_encoder().count(text)
 
     def ends(self, text: str) -> NDArray[np.int64]:
         """The code-point offset behind each token, ascending; a token that ends inside a code point ends behind it."""
-        vocabulary = _load_vocabulary()
-        pieces = [
-            vocabulary.encoding.encode_to_numpy(piece, disallowed_special=()) for piece in _split_long_blank_runs(text)
-        ]
-        tokens = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-        return np.cumsum(vocabulary.chars_per_token[tokens], dtype=np.int64)
+        parts = list(self.end_parts(text))
+        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
+
+    def end_parts(self, text: str) -> Iterator[NDArray[np.int64]]:
+        """The `ends` of the text in parts of bounded size, ascending; joined they are `ends(text)`."""
+        return _load_encoder().ends(text)
+
+    def first_edge(self, text: str, start: int, end: int) -> int:
+        """The first edge from `start` on, near to it; `end` where none is found."""
+        return first_edge(text, start, end)
+
+    def last_edge(self, text: str, start: int, end: int) -> int:
+        """The last edge up to `end`, near to it; `start` where none is found."""
+        return last_edge(text, start, end)
 
 
 def load_tiktoken_counter() -> TiktokenCounter:
@@ -95,14 +77,21 @@ def load_tiktoken_counter() -> TiktokenCounter:
     return TiktokenCounter()
 
 
+def load_encoding() -> tiktoken.Encoding:
+    """The encoding itself, built from the installed vocabulary.
+
+    Raises:
+        ConfigError: the package is missing, or the file is not the published one.
+    """
+    return _load_encoder().encoding
+
+
 @lru_cache(maxsize=1)
-def _load_vocabulary() -> _Vocabulary:
+def _load_encoder() -> PartEncoder:
     ranks = _parse(_read_vocabulary())
-    encoding = tiktoken.Encoding(_NAME, pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens=dict(_SPECIAL_TOKENS))
-    chars_per_token = np.zeros(encoding.max_token_value + 1, dtype=np.uint8)
-    for token, rank in ranks.items():
-        chars_per_token[rank] = _count_lead_bytes(token)
-    return _Vocabulary(encoding, chars_per_token)
+    return PartEncoder(
+        tiktoken.Encoding(_NAME, pat_str=_PATTERN, mergeable_ranks=ranks, special_tokens=dict(_SPECIAL_TOKENS))
+    )
 
 
 def _read_vocabulary() -> bytes:
@@ -125,37 +114,3 @@ def _find_vocabulary() -> Path:
 def _parse(vocabulary: bytes) -> dict[bytes, int]:
     pairs = (line.split() for line in vocabulary.splitlines())
     return {base64.b64decode(token): int(rank) for token, rank in pairs}
-
-
-def _count_lead_bytes(token: bytes) -> int:
-    """Code points that begin in the token: what follows in a later token then ends at the same offset."""
-    return sum(byte & _CONTINUATION_MASK != _CONTINUATION for byte in token)
-
-
-def _split_long_blank_runs(text: str) -> Iterator[str]:
-    """Yield the text in pieces whose tokens, in a row, are those of the whole: no piece goes on behind a long run.
-
-    The pattern cuts a run of blanks that something follows into: line ends that a symbol ahead takes, all up to the
-    last line end, all but the last blank, the last blank (with what follows). A piece of nothing but blanks is one.
-    """
-    done = 0
-    for run in _find_long_blank_runs(text):
-        start, end = run
-        if start and _SYMBOL.match(text, start - 1):
-            taken = _LINE_ENDS.match(text, start, end)
-            start = taken.end() if taken else start
-        last_line_end = max(text.rfind("\n", start, end), text.rfind("\r", start, end)) + 1
-        for cut in (start, last_line_end, end - 1):
-            if cut > done:
-                yield text[done:cut]
-                done = cut
-    if done < len(text) or not text:
-        yield text[done:]
-
-
-def _find_long_blank_runs(text: str) -> Iterator[tuple[int, int]]:
-    """Long runs that something follows. A run this long covers two neighbouring samples, so most texts cost nothing."""
-    stride = _LONGEST_BLANK_RUN_CHARS // 2
-    samples = [bool(_BLANK_CHAR.match(text, at)) for at in range(0, len(text), stride)]
-    if any(first and second for first, second in pairwise(samples)):
-        yield from (run.span() for run in _LONG_BLANK_RUN.finditer(text) if run.end() < len(text))

@@ -9,8 +9,14 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from memory_core.chunk.code import scan_code
+from memory_core.chunk.code_grammars import describe_code_parser
+from memory_core.chunk.csv_rows import scan_csv
+from memory_core.chunk.html import scan_html
+from memory_core.chunk.json_elements import scan_json
 from memory_core.chunk.markdown import scan_markdown
 from memory_core.chunk.pack import pack
+from memory_core.chunk.rst import scan_rst
 from memory_core.chunk.structure import Structure
 from memory_core.chunk.text import scan_text
 from memory_core.errors import ChunkingError, InternalError
@@ -25,10 +31,19 @@ from memory_core.models import (
 from memory_core.ports import Core, TokenCounter
 
 # Part of every recipe: raised when equal input gives other chunks than before.
-CHUNKER_VERSION: int = 1
+CHUNKER_VERSION: int = 2
 
-# A type without a scanner of its own is read as paragraphs.
-_SCANNERS: Mapping[ContentType, Callable[[str], Structure]] = MappingProxyType({ContentType.MARKDOWN: scan_markdown})
+# Code is read by its language too.
+_SCANNERS: Mapping[ContentType, Callable[[str], Structure]] = MappingProxyType(
+    {
+        ContentType.MARKDOWN: scan_markdown,
+        ContentType.HTML: scan_html,
+        ContentType.JSON: scan_json,
+        ContentType.CSV: scan_csv,
+        ContentType.RST: scan_rst,
+        ContentType.TEXT: scan_text,
+    }
+)
 
 
 def chunk_content(
@@ -42,9 +57,8 @@ def chunk_content(
     _check_options(options)
     if not content or content.isspace():
         raise ChunkingError("The content is blank: there is nothing to chunk. Store text with at least one character.")
-    scan = _SCANNERS.get(content_type, scan_text)
     try:
-        return pack(content, scan(content), options, counter)
+        return pack(content, _scan(content, content_type, options.language), options, counter)
     except UnicodeEncodeError as error:
         raise ChunkingError(
             f"The content has a lone surrogate at character {error.start}, which is no text. Remove it."
@@ -54,10 +68,13 @@ def chunk_content(
 def describe_recipe(content_type: ContentType, options: ChunkOptions, counter_name: str) -> str:
     """Say how a document is chunked: version, type, sizes (size, overlap, minimum) and tokenizer.
 
-    For example `1/markdown/400-0-32/cl100k_base`. Equal recipes and equal content give equal chunks.
+    For example `2/markdown/400-0-32/cl100k_base`. Code names what parses it, where something does, as in
+    `2/code.python-0.25.0-0.26.1/400-0-32/cl100k_base`. Equal recipes and equal content give equal chunks.
     """
+    parser = describe_code_parser(options.language) if content_type is ContentType.CODE else ""
+    kind = f"{content_type}.{parser}" if parser else str(content_type)
     sizes = f"{options.size}-{options.overlap}-{options.minimum}"
-    return f"{CHUNKER_VERSION}/{content_type}/{sizes}/{counter_name}"
+    return f"{CHUNKER_VERSION}/{kind}/{sizes}/{counter_name}"
 
 
 async def chunk_documents(documents: Sequence[Document], *, core: Core) -> list[ChunkedDocument | Failure]:
@@ -72,6 +89,12 @@ def _chunk_document(document: Document, counter: TokenCounter) -> ChunkedDocumen
     except (ChunkingError, InternalError) as error:
         return Failure(error=error, source_id=document.source_id)
     return ChunkedDocument(document=document, chunking=chunking)
+
+
+def _scan(content: str, content_type: ContentType, language: str) -> Structure:
+    if content_type is ContentType.CODE:
+        return scan_code(content, language)
+    return _SCANNERS[content_type](content)
 
 
 def _check_options(options: ChunkOptions) -> None:

@@ -5,28 +5,16 @@ Only the window that a chunk could fill is looked at, so the time is linear what
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from memory_core.chunk.clusters import Clusters
 from memory_core.chunk.ruler import Ruler
+from memory_core.chunk.sentences import first_sentence_end, last_sentence_ends, last_sentence_line_end
 from memory_core.chunk.structure import Structure
-from memory_core.chunk.units import first_non_blank
+from memory_core.chunk.trim import first_non_blank
+from memory_core.chunk.words import first_word_edge, last_run_edge, last_word_edge
 from memory_core.models import ChunkOptions
-
-# Quotation marks and brackets that may close behind a sentence's mark, ASCII, typographic and CJK.
-_CLOSERS = r"[\"'\u201d\u2019\u00bb)\]\u300d\u300f\u3011\uff09]*+"
-# Marks that end a sentence without a blank behind them: CJK, half width, danda, Arabic, Ethiopic, Khmer, Burmese.
-_FULL_STOPS = r"\u3002\uff01\uff1f\uff61\u0964\u0965\u061f\u06d4\u1362\u17d4\u104b"
-# A sentence ends at a mark with blanks behind it, unless it goes on in lower case or the mark ends an abbreviation or
-# an initial.
-_SENTENCE_END = re.compile(
-    r"(?<!\b[A-Za-z])(?<!\b(?:Mr|Dr|Ms|St|vs|cf|No|al))(?<!\b(?:Mrs|etc|Fig|Vol|Inc|Ltd))"
-    rf"[.!?\u2026]{_CLOSERS}\s++(?![a-z])|[!?]{_CLOSERS}\s++|[{_FULL_STOPS}]{_CLOSERS}\s*+"
-)
-_SENTENCE_LINE_END = re.compile(rf"[.!?:\u2026{_FULL_STOPS}]{_CLOSERS}[ \t]*+\n")
-_BLANK = re.compile(r"\s")
 
 _Finder: TypeAlias = Callable[[int, int], int | None]
 
@@ -57,7 +45,10 @@ class Inside:
         of its own and be cut otherwise; a line or word that fits the chunk, but not what it aims at, is kept whole.
         """
         limit = min(self._ruler.reach(start, room.aim), end)
-        most = min(self._ruler.reach(start, room.most), end)
+        most = limit if room.most == room.aim else min(self._ruler.reach(start, room.most), end)
+        if limit <= floor:
+            # The heading alone fills what is aimed at: what the size leaves goes to the text below it.
+            limit = most
         if limit <= floor:
             floor = start
         tiers: tuple[tuple[_Finder, _Finder, bool], ...] = (
@@ -77,7 +68,7 @@ class Inside:
                 return cut
             if (stays_whole or filled >= self._options.minimum) and self._next_fits(cut, end, stop):
                 return cut
-        return self._last_cluster(start, floor, limit)
+        return self._last_in_run(start, floor, limit) or self._last_cluster(start, floor, limit)
 
     def find_start(self, earliest: int, end: int, *, tokens: int) -> int:
         """Where an overlap that ends at `end` begins, at `earliest` or behind: a line, sentence, word or cluster.
@@ -85,9 +76,9 @@ class Inside:
         Lines and sentences only where they leave half of the tokens. Returns `end` where there is no such place.
         """
         line = self._lines.find("\n", max(earliest - 1, 0), end)
-        sentence = _SENTENCE_END.search(self._content, earliest, end)
-        word = earliest if self._is_word_start(earliest) else self._blank_behind(earliest, end)
-        wishes = (line if line >= 0 else end, sentence.end() if sentence else end, end if word is None else word)
+        sentence = first_sentence_end(self._content, earliest, end)
+        word = first_word_edge(self._content, earliest, end)
+        wishes = (line if line >= 0 else end, end if sentence is None else sentence, end if word is None else word)
         for wish in wishes:
             start = first_non_blank(self._content, wish)
             if start < end and (wish is word or self._ruler.estimate(start, end) >= tokens // 2):
@@ -103,27 +94,28 @@ class Inside:
         line = self._lines.rfind("\n", floor, limit + 1)
         if line <= floor:
             return None
-        sentence_lines = [
-            found.end() for found in _SENTENCE_LINE_END.finditer(self._lines, (floor + limit) // 2, limit + 1)
-        ]
-        return sentence_lines[-1] if sentence_lines else line + 1
+        return last_sentence_line_end(self._lines, (floor + limit) // 2, limit + 1) or line + 1
 
     def _last_sentence(self, floor: int, limit: int) -> int | None:
-        # The blank behind the mark may be the first character outside.
-        cuts = [found.end() for found in _SENTENCE_END.finditer(self._content, floor, limit + 1)]
-        return next((cut for cut in reversed(cuts) if self._clusters.is_edge(cut)), None)
+        ends = last_sentence_ends(self._content, floor, limit)
+        return next((end for end in ends if self._clusters.is_edge(end)), None)
 
     def _last_word(self, floor: int, limit: int) -> int | None:
-        if limit == len(self._content) or _BLANK.match(self._content, limit) or self._content[limit - 1].isspace():
-            cut = limit
-        else:
-            words = self._content[floor:limit].rsplit(None, 1)
-            if len(words) < 2:  # noqa: PLR2004 - one word: nothing to part
-                return None
-            cut = limit - len(words[1])
+        if limit == len(self._content):
+            return limit
+        edge = last_word_edge(self._content, floor, limit)
+        if edge is None:
+            return None
         # Some signs take the blank behind them into their cluster.
-        text_end = floor + len(self._content[floor:cut].rstrip())
-        return cut if self._clusters.is_edge(text_end) else None
+        text_end = floor + len(self._content[floor:edge].rstrip())
+        return edge if self._clusters.is_edge(text_end) else None
+
+    def _last_in_run(self, start: int, floor: int, limit: int) -> int | None:
+        """The best place in a run without words, where that fills the chunk."""
+        edge = last_run_edge(self._content, floor, limit) if limit < len(self._content) else None
+        if edge is None or not self._clusters.is_edge(edge):
+            return None
+        return edge if self._ruler.estimate(start, edge) >= self._options.minimum else None
 
     def _last_cluster(self, start: int, floor: int, limit: int) -> int:
         """The last edge of a cluster; a cluster that does not fit by itself is cut between code points.
@@ -155,15 +147,7 @@ class Inside:
         return line if line >= 0 else None
 
     def _sentence_stop(self, start: int, bound: int) -> int | None:
-        found = _SENTENCE_END.search(self._content, start, bound + 1)
-        return found.end() if found else None
+        return first_sentence_end(self._content, start, bound)
 
     def _word_stop(self, start: int, bound: int) -> int | None:
-        return self._blank_behind(start, bound + 1)
-
-    def _blank_behind(self, start: int, end: int) -> int | None:
-        found = _BLANK.search(self._content, start, end)
-        return found.start() if found else None
-
-    def _is_word_start(self, position: int) -> bool:
-        return position > 0 and self._content[position - 1].isspace() and not self._content[position].isspace()
+        return first_word_edge(self._content, start + 1, bound)

@@ -1,12 +1,13 @@
 """A Markdown text in, its Structure out: CommonMark blocks as an offset-preserving scan; inline marks are not read.
 
-Only lines that begin with a mark, and blank lines, are looked at one by one; everything between them is one paragraph.
+Only lines that begin with a mark are looked at one by one; what is between them is paragraphs that blank lines part.
 A quote is scanned as a text of its own in which its `>` are blanks, so every offset stays an offset into the source.
 """
 
 from __future__ import annotations
 
 import re
+from array import array
 from functools import lru_cache
 
 from memory_core.chunk.front_matter import measure_front_matter
@@ -22,8 +23,11 @@ _MAX_ITEM_GAP_COLUMNS = 4
 _MAX_DEPTH = 12
 
 # Positions in these point at the line end AHEAD of a line, so that the engine can leap from line end to line end.
-_EVENT = re.compile(r"\n([ \t]*+)([#`~*+\-<>=_0-9\n])")
-_BLANK_LINES = re.compile(r"(?:[ \t]*+\n)++")
+_EVENT = re.compile(r"\n([ \t]*+)([#`~*+\-<>=_0-9]|[|:](?=[ \t:|]*+-))")
+# Whatever blank is in a line: nothing else in it is no text.
+_BLANK_LINES = re.compile(r"\n(?:[^\S\n]*+\n)++")
+_INDENTED = re.compile(r"\n[ \t]")
+_LINE_END = re.compile(r"\n")
 _INDENT = re.compile(r"[ \t]*+")
 _ATX = re.compile(r"(#{1,6})(?=[ \t\n])([^\n]*)")
 _ATX_CLOSING = re.compile(r"(?:^|[ \t])#+[ \t]*$")
@@ -35,6 +39,10 @@ _REFERENCES = re.compile(r"(?: {0,3}\[[^\]\n]++\]:[^\n]*+\n)++")
 _FENCE = re.compile(r"(`{3,}+)[^`\n]*+\n|(~{3,}+)")
 _QUOTE_LINES = re.compile(r"(?:\n[ \t]*+>[^\n]*+)++")
 _QUOTE_MARK = re.compile(r"\n[ \t]*+> ?")
+# A table's second line, and what goes on with its rows. A cell's own bar is escaped.
+_TABLE_MARK = re.compile(r"(?=[^\n|]*+\|)\|?+[ \t]*+:?+-++:?+[ \t]*+(?:\|[ \t]*+:?+-++:?+[ \t]*+)*+\|?+[ \t]*+\n")
+_TABLE_ROWS = re.compile(r"(?:\n(?![ \t]*+(?:\n|>|#{1,6}[ \t]|```|~~~|[-+*][ \t]))[^\n]*+)*+")
+_CELL_EDGE = re.compile(r"(?<!\\)\|")
 _CODE_LINES = re.compile(r"(?:\n(?: {4}| {0,3}\t)[^\n]*+)++")
 
 _HTML_ENDS = (
@@ -94,10 +102,10 @@ class _Blocks:
             at = front_matter_chars + 1
         while event := _EVENT.search(self._source, at):
             if event.start() > at:
-                self._read_plain(at, event.start())
+                self._read_paragraphs(at, event.start())
             at = self._read_event(event)
         if at < last:
-            self._read_plain(at, last)
+            self._read_paragraphs(at, last)
 
     @property
     def ends_in_paragraph(self) -> bool:
@@ -105,12 +113,8 @@ class _Blocks:
         return self._paragraph_open
 
     def _read_event(self, event: re.Match[str]) -> int:
-        """Read a line that is blank or begins with a mark; return the line end ahead of what is next."""
+        """Read a line that begins with a mark; return the line end ahead of what is next."""
         line, start, mark = event.start(), event.start(2), event[2]
-        if mark == "\n":
-            blank = _BLANK_LINES.match(self._source, line + 1)
-            self._close_paragraph()
-            return blank.end() - 1 if blank else line + 1
         indent = _columns(event[1])
         depth = self._depth_at(indent)
         if indent - self._column(depth) < _CODE_INDENT_COLUMNS:
@@ -134,17 +138,50 @@ class _Blocks:
                 after = self._read_html(line, start, indent)
             case "=":
                 after = self._read_setext(start, indent)
+            case "|" | ":":
+                after = self._read_table(line, start)
             case _:
-                after = self._read_setext(start, indent) if mark == "-" else None
+                after = self._read_table(line, start) if mark == "-" else None
+                after = self._read_setext(start, indent) if mark == "-" and after is None else after
                 after = self._read_break(line, start, indent) if after is None else after
                 after = self._read_item(line, start, indent) if after is None else after
         return after
 
     # --- leaf blocks --------------------------------------------------------------------------------------------------
 
+    def _read_paragraphs(self, line: int, end: int) -> None:
+        """Lines without a mark, up to `end`, and the blank lines among them."""
+        if not (self._items or self._base or _INDENTED.search(self._source, line, end)):
+            self._read_unindented(line, end)
+            return
+        for gap in _BLANK_LINES.finditer(self._source, line, end + 1):
+            if gap.start() > line:
+                self._read_plain(line, gap.start())
+            self._close_paragraph()
+            line = gap.end() - 1
+        if line < end:
+            self._read_plain(line, end)
+
+    def _read_unindented(self, line: int, end: int) -> None:
+        """The same at the left edge, outside of all containers: every paragraph is a block."""
+        behind_gaps = array("i", (gap.end() - 1 for gap in _BLANK_LINES.finditer(self._source, line, end + 1)))
+        if not _BLANK_LINES.match(self._source, line):
+            self._read_plain(line, end)
+        if not behind_gaps:
+            return
+        self._end_leaf()
+        is_open = behind_gaps[-1] < end
+        if paragraphs := behind_gaps if is_open else behind_gaps[:-1]:
+            self._outline.add_blocks(paragraphs, block_level(self._depth), offset=self._offset)
+            self._paragraph_open = is_open
+            self._setext_start = paragraphs[-1] if is_open and not self._depth else None
+
     def _read_plain(self, line: int, end: int) -> None:
         """Lines without a mark, up to `end`: they go on with a paragraph, or begin a paragraph or indented code."""
         if self._paragraph_open:
+            return
+        if not self._items and not self._base and self._source[line + 1] not in " \t":
+            self._open_paragraph(line)
             return
         indent = _columns(self._indent_of(line))
         depth = self._enter(indent)
@@ -156,6 +193,9 @@ class _Blocks:
             if not self._column(depth) and code and code.end() < end:
                 self._read_plain(code.end(), end)
             return
+        self._open_paragraph(line)
+
+    def _open_paragraph(self, line: int) -> None:
         self._open_block(line)
         self._paragraph_open = True
         self._setext_start = line if not (self._items or self._depth) else None
@@ -195,6 +235,24 @@ class _Blocks:
         self._open_block(line)
         self._end_leaf()
         return thematic.end() - 1
+
+    def _read_table(self, line: int, start: int) -> int | None:
+        """Read a table by its second line: the line ahead of it, with as many cells, is its header row."""
+        mark = _TABLE_MARK.match(self._source, start) if self._paragraph_open else None
+        if mark is None:
+            return None
+        header = self._source.rfind("\n", 0, line)
+        cells = [_count_cells(self._source[header + 1 : line]), _count_cells(mark[0])]
+        if cells[0] != cells[1]:
+            return None
+        rows = _TABLE_ROWS.match(self._source, mark.end() - 1)
+        end = rows.end() if rows else mark.end() - 1
+        at = header + self._offset
+        level = block_level(self._depth + len(self._items))
+        self._outline.add_block(at, level, whole=True, was_block=True)
+        self._outline.add_lead(at, end + self._offset, at, line + self._offset)
+        self._end_leaf()
+        return end
 
     def _read_fence(self, line: int, start: int, indent: int) -> int | None:
         fence = _FENCE.match(self._source, start)
@@ -257,7 +315,16 @@ class _Blocks:
         if fence := _FENCE.match(self._source, content):
             return self._skip_fence(fence)
         self._paragraph_open = not (is_empty or _NO_PARAGRAPH.match(self._source, content))
-        return self._source.find("\n", content)
+        end = self._source.find("\n", content)
+        if not self._paragraph_open or "\t" in item[2]:
+            return end
+        alike = _item_lines(self._source[line + 1 : start], item[1][-1], item[2]).match(self._source, end)
+        if alike is None:
+            return end
+        # The lines below are items like this one, without anything between: one level, and nothing to look at.
+        items = array("i", (found.start() for found in _LINE_END.finditer(self._source, end, alike.end())))
+        self._outline.add_blocks(items, level + ITEM_STEP, offset=self._offset)
+        return alike.end()
 
     def _read_quote(self, line: int, indent: int) -> int | None:
         depth = self._depth + self._depth_at(indent) + 1
@@ -268,9 +335,11 @@ class _Blocks:
         self._enter(indent)
         self._open_block(line)
         self._end_leaf()
-        blanked = _QUOTE_MARK.sub(lambda mark: "\n" + " " * (len(mark[0]) - 1), lines[0])
-        base = len(mark[0]) - 1 if (mark := _QUOTE_MARK.match(lines[0])) else 0
-        quoted = _Blocks(blanked + "\n", self._outline, offset=self._offset + line, base=base, depth=depth)
+        mark = _QUOTE_MARK.match(self._source, line)
+        base = len(mark[0]) - 1 if mark else 0
+        # One copy of the lines is kept, not two: quotes of quotes of a whole text are scanned inside each other.
+        blanked = _QUOTE_MARK.sub(lambda mark: "\n" + " " * (len(mark[0]) - 1), lines[0] + "\n")
+        quoted = _Blocks(blanked, self._outline, offset=self._offset + line, base=base, depth=depth)
         quoted.scan()
         # A plain line below may go on with the quote's last paragraph.
         self._paragraph_open = quoted.ends_in_paragraph
@@ -320,6 +389,12 @@ class _Blocks:
         return indent[0] if indent else ""
 
 
+def _count_cells(row: str) -> int:
+    row = row.strip()
+    closes = row.endswith("|") and not row.endswith("\\|")
+    return len(_CELL_EDGE.findall(row)) + 1 - row.startswith("|") - closes
+
+
 def _columns(indent: str) -> int:
     return len(indent.expandtabs(_TAB_COLUMNS)) if "\t" in indent else len(indent)
 
@@ -327,6 +402,13 @@ def _columns(indent: str) -> int:
 @lru_cache(maxsize=256)
 def _closing_fence(mark: str, length: int, column: int) -> re.Pattern[str]:
     return re.compile(rf"\n[ \t]{{0,{column + _CODE_INDENT_COLUMNS - 1}}}{re.escape(mark)}{{{length},}}+[ \t]*+\n")
+
+
+@lru_cache(maxsize=256)
+def _item_lines(indent: str, mark: str, gap: str) -> re.Pattern[str]:
+    """Items of a line each, with this mark and text that is a paragraph."""
+    bullet = r"\d{1,9}+" + re.escape(mark) if mark in ".)" else re.escape(mark)
+    return re.compile(rf"(?:\n{re.escape(indent)}{bullet}{gap}(?=[A-Za-z(\[])[^\n]*+)++")
 
 
 @lru_cache(maxsize=256)

@@ -1,8 +1,8 @@
 """A text, its Structure and sizes in, its chunks out. The one packer of all content types; it knows no format.
 
 Order where rules collide (design.md 4): exact slices and cover, size, no cut inside a grapheme cluster, heading with
-its body, whole blocks, minimum, overlap. A chunk stays inside the section in force at its start; so its heading path
-is true of all of it.
+its body, whole blocks, minimum, overlap. A chunk stays inside the section in force at its start, and where sections
+do not bind it takes the path of what holds all of it; so its heading path is true of all of it.
 """
 
 from __future__ import annotations
@@ -14,10 +14,17 @@ from memory_core.chunk.clusters import Clusters
 from memory_core.chunk.inside import Inside, Room
 from memory_core.chunk.ruler import Ruler
 from memory_core.chunk.structure import SECTION_LEVELS, Structure
-from memory_core.chunk.units import MARGIN_TOKENS, build_units, first_non_blank
+from memory_core.chunk.trim import first_non_blank
+from memory_core.chunk.units import MARGIN_TOKENS, build_units
 from memory_core.errors import ChunkingError
 from memory_core.models import Chunk, ChunkingResult, ChunkingStats, ChunkOptions
 from memory_core.ports import TokenCounter
+
+# A chunk that can end in several places ends near this share of the size. On chunking-eval at 400 tokens it finds as
+# much as full chunks and returns a fifth less around it (docs/chunking.md).
+_AIM_NUMERATOR, _AIM_DENOMINATOR = 3, 4
+# A header row is stored with every chunk below it.
+_MAX_LEAD_CHARS = 1_000
 
 
 def pack(content: str, structure: Structure, options: ChunkOptions, counter: TokenCounter) -> ChunkingResult:
@@ -37,8 +44,6 @@ class _Draft:
     own: int
     end: int
     tokens: int
-    section_end: int
-    path: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ class _Packer:
         # What a chunk may have of its own where the one before it can lend an overlap. Half of the size at least:
         # progress; the minimum at least: it ranks above overlap.
         self._own_budget = max(options.size - options.overlap, options.size // 2, options.minimum)
+        self._aim = max(options.size * _AIM_NUMERATOR // _AIM_DENOMINATOR, options.minimum, 1)
+        self._spans = structure.spans
         self._drafts: list[_Draft] = []
         self._merged = 0
 
@@ -93,8 +100,7 @@ class _Packer:
 
     def _plan(self, unit: int, start: int, limit: int) -> _Step:
         """Choose the end of the chunk that begins at `start` in the unit, by estimates, within `limit` tokens."""
-        section = self._structure.section_at(start)
-        stop = bisect_left(self._units.starts, section.end, unit + 1)
+        stop = max(bisect_right(self._units.ends, self._spans.end_at(start), unit), unit + 1)
         before = self._before(unit, start)
         last = self._last_fitting(unit, stop, start, before, limit)
         if last == stop - 1:
@@ -103,7 +109,8 @@ class _Packer:
         if budget < limit:
             last = max(self._last_fitting(unit, stop, start, before, budget), min(last, unit))
         if last < unit:
-            return self._step_inside(unit, start, Room(budget, limit), remaining=self._units.through[stop - 1] - before)
+            room = Room(min(budget, self._aim), limit)
+            return self._step_inside(unit, start, room, remaining=self._units.through[stop - 1] - before)
         return self._choose(unit, last, stop, start, Room(budget, limit))
 
     def _last_fitting(self, unit: int, stop: int, start: int, before: int, limit: int) -> int:
@@ -121,24 +128,25 @@ class _Packer:
     def _choose(self, unit: int, last: int, stop: int, start: int, room: Room) -> _Step:
         """Choose among the cuts behind the units from `unit` to `last`: all are allowed, none is the section's end.
 
-        The first edge of a section; else the strongest of the cuts that fill the chunk by half; else the last one,
-        and on into the next unit where that has to be cut anyway.
+        The first edge of a section; else, of those that fill the chunk by half of what it aims at, the strongest and
+        then the nearest to the aim; else the last one, and on into the next unit where that has to be cut anyway.
         """
-        cuts, through, minimum = self._units.cuts, self._units.through, self._options.minimum
+        levels, glued, through = self._units.levels, self._units.glued, self._units.through
+        minimum, aim = self._options.minimum, min(room.aim, self._aim)
         before = self._before(unit, start)
-        enough = range(bisect_left(through, before + minimum, unit, last + 1), last + 1)
-        for row in enough:
-            if cuts[row + 1].level <= SECTION_LEVELS:
+        for row in range(bisect_left(through, before + minimum, unit, last + 1), last + 1):
+            if levels[row + 1] <= SECTION_LEVELS:
                 return self._step_behind(row)
-        free = [row for row in range(unit, last + 1) if not cuts[row + 1].glued]
-        half = before + max(room.aim // 2, minimum)
-        filled = [row for row in free if through[row] >= half]
+        half = bisect_left(through, before + max(aim // 2, minimum), unit, last + 1)
+        filled = [row for row in range(half, last + 1) if not glued[row + 1]]
+        # Else the section's last chunk would be below the minimum.
         tail = through[stop - 1] - minimum
         if filled := [row for row in filled if through[row] <= tail] or filled:
-            return self._step_behind(max(filled, key=lambda row: (-cuts[row + 1].level, row)))
+            return self._step_behind(min(filled, key=lambda row: (levels[row + 1], abs(through[row] - before - aim))))
+        free = [row for row in range(unit, last + 1) if not glued[row + 1]]
         row = last if self._units.divisible[last + 1] or not free else free[-1]
         if self._units.divisible[row + 1]:
-            step = self._step_into(row + 1, start, room)
+            step = self._step_into(row + 1, start, room._replace(aim=aim))
             if step is not None:
                 return step
         return self._step_behind(free[-1] if free else last)
@@ -173,23 +181,24 @@ class _Packer:
 
     def _starts_section(self, start: int) -> bool:
         """True where the chunk before is of another section: it lends no overlap."""
-        return not self._drafts or self._structure.section_at(start).start >= self._drafts[-1].end
+        return not self._drafts or self._spans.start_at(start) >= self._drafts[-1].end
 
     # --- what becomes of it -------------------------------------------------------------------------------------------
 
     def _add(self, own: int, end: int) -> None:
-        section = self._structure.section_at(own)
-        draft = _Draft(own, own, end, self._ruler.count(own, end), section.end, section.path)
+        draft = _Draft(own, own, end, self._ruler.count(own, end))
         if self._drafts and self._merge(self._drafts[-1], draft):
             self._merged += 1
             return
         if self._options.overlap and not self._starts_section(own):
-            self._borrow(self._drafts[-1], draft, lowest=section.start)
+            self._borrow(self._drafts[-1], draft, lowest=self._spans.start_at(own))
         self._drafts.append(draft)
 
     def _merge(self, previous: _Draft, draft: _Draft) -> bool:
         """Put a chunk that is too small together with its neighbour, where size and section allow; overlap yields."""
-        if min(previous.tokens, draft.tokens) >= self._options.minimum or draft.end > previous.section_end:
+        if min(previous.tokens, draft.tokens) >= self._options.minimum:
+            return False
+        if draft.end > self._spans.end_at(previous.own):
             return False
         for start in dict.fromkeys((previous.start, previous.own)):
             if self._ruler.estimate(start, draft.end) > self._options.size + MARGIN_TOKENS:
@@ -219,17 +228,7 @@ class _Packer:
             room -= excess
 
     def _finish(self) -> ChunkingResult:
-        chunks = tuple(
-            Chunk(
-                index=index,
-                text=self._content[draft.start : draft.end],
-                char_start=draft.start,
-                char_end=draft.end,
-                token_count=draft.tokens,
-                heading_path=draft.path,
-            )
-            for index, draft in enumerate(self._drafts)
-        )
+        chunks = tuple(self._make_chunk(index, draft) for index, draft in enumerate(self._drafts))
         stats = ChunkingStats(
             input_chars=len(self._content),
             chunk_count=len(chunks),
@@ -240,3 +239,25 @@ class _Packer:
             ),
         )
         return ChunkingResult(chunks=chunks, strategy=self._structure.strategy, stats=stats)
+
+    def _make_chunk(self, index: int, draft: _Draft) -> Chunk:
+        hidden = self._structure.hidden
+        return Chunk(
+            index=index,
+            text=self._content[draft.start : draft.end],
+            char_start=draft.start,
+            char_end=draft.end,
+            token_count=draft.tokens,
+            heading_path=self._spans.path_of(draft.own, draft.end),
+            lead=self._find_lead(draft),
+            readable=hidden.read(self._content, draft.start, draft.end) if hidden.starts else None,
+        )
+
+    def _find_lead(self, draft: _Draft) -> str:
+        """The header row that the chunk's own text is below, where the chunk does not hold it."""
+        leads, hidden = self._structure.leads, self._structure.hidden
+        row = leads.row_at(draft.own)
+        if row is None or draft.start <= leads.lead_starts[row]:
+            return ""
+        start, end = leads.lead_starts[row], min(leads.lead_ends[row], leads.lead_starts[row] + _MAX_LEAD_CHARS)
+        return hidden.read(self._content, start, end) if hidden.starts else self._content[start:end].strip()

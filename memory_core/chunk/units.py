@@ -6,120 +6,157 @@ fits is whole, at every level.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from itertools import pairwise
+from array import array
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from memory_core.chunk.ruler import Ruler
-from memory_core.chunk.structure import Cut, Structure
+from memory_core.chunk.structure import Places, Sections, Structure
+from memory_core.chunk.trim import trim
 
 # Estimates are off by so many tokens at most edges (parts.md): nearer to the size than this, a slice is counted.
 MARGIN_TOKENS = 4
 
-_NON_BLANK = re.compile(r"\S")
 
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Units:
-    """Parallel lists, one row a unit: its slice without blanks around it, and the cut at its start.
+    """Parallel columns, one row a unit: its slice without blanks around it, and the cut at its start.
 
     `before` and `through` are the ruler's measures of start and end. `bodies` is the start of what a heading must stay
     with (else the unit's own start). `divisible` units do not fit and have no cuts inside.
     """
 
-    starts: list[int] = field(default_factory=list[int])
-    ends: list[int] = field(default_factory=list[int])
-    cuts: list[Cut] = field(default_factory=list[Cut])
-    bodies: list[int] = field(default_factory=list[int])
-    section_ends: list[int] = field(default_factory=list[int])
-    before: list[int] = field(default_factory=list[int])
-    through: list[int] = field(default_factory=list[int])
-    divisible: list[bool] = field(default_factory=list[bool])
+    starts: array[int]
+    ends: array[int]
+    levels: array[int]
+    glued: array[int]
+    bodies: array[int]
+    before: array[int]
+    through: array[int]
+    divisible: array[int]
 
     def __len__(self) -> int:
         return len(self.starts)
 
 
+class _Atoms(NamedTuple):
+    """The slices between neighbouring cuts, without the blanks around them and without blank ones."""
+
+    starts: Places
+    ends: Places
+    levels: NDArray[np.uint8]
+    glued: NDArray[np.bool_]
+    bodies: Places
+    bounds: Places
+    before: Places
+    through: Places
+
+
 def build_units(content: str, structure: Structure, ruler: Ruler, *, size: int) -> Units:
     """Divide the text into units of at most `size` tokens, as far as its structure goes."""
-    atoms = _trim(content, structure)
-    atoms.before = ruler.before_all(atoms.starts)
-    atoms.through = ruler.through_all(atoms.ends)
-    return _Division(atoms, ruler, size).divide()
+    atoms = _find_atoms(content, structure, ruler)
+    firsts, stops, divisible = _divide(atoms, ruler, size)
+    lasts = stops - 1
+    return Units(
+        starts=_pack("i", atoms.starts[firsts]),
+        ends=_pack("i", atoms.ends[lasts]),
+        levels=_pack("B", atoms.levels[firsts]),
+        glued=_pack("B", atoms.glued[firsts]),
+        bodies=_pack("i", atoms.bodies[firsts]),
+        before=_pack("i", atoms.before[firsts]),
+        through=_pack("i", atoms.through[lasts]),
+        divisible=_pack("B", divisible),
+    )
 
 
-def _trim(content: str, structure: Structure) -> Units:
-    """The slices between neighbouring cuts, without the blanks around them and without blank ones."""
-    atoms = Units()
-    cuts = list(structure.cuts)
-    if not cuts or cuts[0].position > 0:
-        cuts.insert(0, Cut(0, 0))
-    stops = [cut.position for cut in cuts[1:]] + [len(content)]
-    section, sections = 0, structure.sections
-    for cut, stop in zip(cuts, stops, strict=True):
-        text = content[cut.position : stop]
-        trimmed = text.lstrip()
-        if not trimmed:
-            continue
-        start = cut.position + len(text) - len(trimmed)
-        while section + 1 < len(sections) and sections[section + 1].start <= start:
-            section += 1
-        atoms.starts.append(start)
-        atoms.ends.append(start + len(trimmed.rstrip()))
-        atoms.cuts.append(cut)
-        atoms.section_ends.append(sections[section].end)
-        body = structure.bodies.get(cut.position)
-        atoms.bodies.append(start if body is None else first_non_blank(content, body))
-    return atoms
+def _pack(code: str, values: Places | NDArray[np.uint8] | NDArray[np.bool_]) -> array[int]:
+    """Plain integers in little room: single values of a NumPy array are slow to take."""
+    return array(code, values.tobytes())
 
 
-def first_non_blank(content: str, position: int) -> int:
-    """The first place at or behind the position that is not blank, or the end."""
-    found = _NON_BLANK.search(content, position)
-    return found.start() if found else len(content)
+def _find_atoms(content: str, structure: Structure, ruler: Ruler) -> _Atoms:
+    cuts = structure.cuts
+    positions, levels, glued, bodies = cuts.positions, cuts.levels, cuts.glued, cuts.bodies
+    if not len(positions) or positions[0] > 0:
+        positions, bodies = (np.concatenate((np.zeros(1, np.int32), column)) for column in (positions, bodies))
+        levels, glued = np.concatenate((np.zeros(1, np.uint8), levels)), np.concatenate((np.zeros(1, np.bool_), glued))
+    stops = np.append(positions[1:], np.int32(len(content)))
+    starts, ends = trim(content, positions, stops)
+    kept = starts < stops
+    starts, ends = starts[kept], ends[kept]
+    has_body = (bodies != positions)[kept]
+    body_starts = starts.copy()
+    if has_body.any():
+        body_starts[has_body], _ = trim(content, bodies[kept][has_body], stops[:0])
+        # Nothing but blanks that the scanner took for text: no body.
+        body_starts = np.where(body_starts < ends, body_starts, starts)
+    return _Atoms(
+        starts=starts,
+        ends=ends,
+        levels=levels[kept],
+        glued=glued[kept],
+        bodies=body_starts,
+        bounds=_find_bounds(structure.spans, starts, len(content)),
+        before=ruler.before_all(starts),
+        through=ruler.through_all(ends),
+    )
 
 
-class _Division:
-    """Walks down the hierarchy of cuts. Row numbers stand for atoms; `first` to `stop` is a block."""
+def _find_bounds(spans: Sections, starts: Places, length: int) -> Places:
+    """Where a chunk that begins at each of the places must end."""
+    if not spans.binding or len(spans.starts) == 1:
+        return np.full(len(starts), length, dtype=np.int32)
+    rows = np.asarray(spans.rows)[np.searchsorted(np.asarray(spans.starts), starts, "right") - 1]
+    return np.asarray(spans.ends)[rows]
 
-    def __init__(self, atoms: Units, ruler: Ruler, size: int) -> None:
-        self._atoms = atoms
-        self._ruler = ruler
-        self._size = size
-        self._levels = [cut.level for cut in atoms.cuts]
-        self._units = Units()
 
-    def divide(self) -> Units:
-        self._visit(0, len(self._atoms))
-        return self._units
+def _divide(atoms: _Atoms, ruler: Ruler, size: int) -> tuple[Places, Places, NDArray[np.bool_]]:
+    """Rows of first and last (exclusive) atoms of the units, and which of them do not fit.
 
-    def _visit(self, first: int, stop: int) -> None:
-        """Recursion is as deep as there are levels: each call goes at least one level down."""
-        fits = self._fits(first, stop)
-        if fits or stop - first == 1:
-            self._keep(first, stop, divisible=not fits)
-            return
-        strongest = min(self._levels[first + 1 : stop])
-        edges = [first, *(row for row in range(first + 1, stop) if self._levels[row] == strongest), stop]
-        for inner_first, inner_stop in pairwise(edges):
-            self._visit(inner_first, inner_stop)
+    From the strongest level of cuts to the weakest: a block that does not fit is divided at all its cuts of the level.
+    """
+    firsts, stops = np.array([0], np.int32), np.array([len(atoms.starts)], np.int32)
+    done: list[tuple[Places, Places, bool]] = []
+    for level in (-1, *np.unique(atoms.levels[1:]).tolist()):
+        known_firsts, known_stops = firsts, stops
+        firsts, stops = _divide_at(np.flatnonzero(atoms.levels == level).astype(np.int32), firsts, stops)
+        fresh = np.ones(len(firsts), dtype=np.bool_)
+        if level >= 0:
+            known = np.searchsorted(known_firsts, firsts)
+            known[known == len(known_firsts)] = 0
+            fresh = (known_firsts[known] != firsts) | (known_stops[known] != stops)
+        fits = np.zeros(len(firsts), dtype=np.bool_)
+        fits[fresh] = _find_fitting(atoms, firsts[fresh], stops[fresh] - 1, ruler, size)
+        single = ~fits & (stops - firsts == 1)
+        done += [(firsts[fits], stops[fits], False), (firsts[single], stops[single], True)]
+        firsts, stops = firsts[~fits & ~single], stops[~fits & ~single]
+        if not len(firsts):
+            break
+    all_firsts = np.concatenate([rows for rows, _, _ in done])
+    order = np.argsort(all_firsts)
+    all_stops = np.concatenate([rows for _, rows, _ in done])
+    divisible = np.concatenate([np.full(len(rows), flag) for rows, _, flag in done])
+    return all_firsts[order], all_stops[order], divisible[order]
 
-    def _fits(self, first: int, stop: int) -> bool:
-        atoms, last = self._atoms, stop - 1
-        if atoms.ends[last] > atoms.section_ends[first]:
-            return False
-        estimate = atoms.through[last] - atoms.before[first]
-        if abs(estimate - self._size) > MARGIN_TOKENS:
-            return estimate <= self._size
-        return self._ruler.count(atoms.starts[first], atoms.ends[last]) <= self._size
 
-    def _keep(self, first: int, stop: int, *, divisible: bool) -> None:
-        atoms, units, last = self._atoms, self._units, stop - 1
-        units.starts.append(atoms.starts[first])
-        units.ends.append(atoms.ends[last])
-        units.cuts.append(atoms.cuts[first])
-        units.bodies.append(atoms.bodies[first])
-        units.section_ends.append(atoms.section_ends[first])
-        units.before.append(atoms.before[first])
-        units.through.append(atoms.through[last])
-        units.divisible.append(divisible)
+def _divide_at(rows: Places, firsts: Places, stops: Places) -> tuple[Places, Places]:
+    """Divide the blocks at those of the rows that are inside one."""
+    blocks = np.searchsorted(firsts, rows, "right") - 1
+    inside = (blocks >= 0) & (rows > firsts[blocks]) & (rows < stops[blocks])
+    divided = np.sort(np.concatenate((firsts, rows[inside])))
+    ends = stops[np.searchsorted(firsts, divided, "right") - 1]
+    return divided, np.minimum(np.append(divided[1:], ends[-1]), ends)
+
+
+def _find_fitting(atoms: _Atoms, firsts: Places, lasts: Places, ruler: Ruler, size: int) -> NDArray[np.bool_]:
+    """Which blocks fit a chunk: inside one section and within the size; counted only where an estimate is too close."""
+    tokens = atoms.through[lasts] - atoms.before[firsts]
+    bound = atoms.ends[lasts] <= atoms.bounds[firsts]
+    fits = bound & (tokens <= size)
+    for row in np.flatnonzero(bound & (np.abs(tokens - size) <= MARGIN_TOKENS)).tolist():
+        start, end = int(atoms.starts[firsts[row]]), int(atoms.ends[lasts[row]])
+        fits[row] = ruler.count(start, end) <= size
+    return fits

@@ -30,7 +30,7 @@ class DocumentRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRecord:
-    """A row of `chunks`. `chunk.text` and `context` stay as they were where `row_hash` did not change."""
+    """A row of `chunks`. The texts of `chunk` and the context stay as they were where `row_hash` did not change."""
 
     chunk_id: str
     document_id: str

@@ -17,6 +17,7 @@ from memory_core.models import (
     SearchFilters,
     StoredChunkKey,
     StoredDocument,
+    readable_text,
 )
 
 
@@ -70,6 +71,8 @@ def read_hit(row: ChunkRecord, state: DocumentState) -> HitRow:
         char_end=chunk.char_end,
         token_count=chunk.token_count,
         text=chunk.text,
+        lead=chunk.lead,
+        readable=chunk.readable,
     )
 
 
@@ -79,7 +82,7 @@ def read_chunk_row(row: ChunkRecord) -> ChunkRow:
         chunk_id=row.chunk_id,
         document_id=row.document_id,
         revision=row.revision,
-        text=row.chunk.text,
+        text=readable_text(row.chunk),
         context=row.context,
         fingerprint=row.fingerprint,
         vector=row.vector.copy(),

@@ -227,18 +227,20 @@ class FakeStore(FakeStoreReads):
 
     def _next_row(self, write: EmbeddedDocument, chunk: EmbeddedChunk) -> ChunkRecord:
         vector, fingerprint = chunk.vector, write.fingerprint.key
-        text, context = chunk.chunk.text, chunk.context
+        cut, context = chunk.chunk, chunk.context
         if vector is None:
             stored = self._database.rows[chunk.chunk_id]
             vector, fingerprint = stored.vector, stored.fingerprint
             if stored.row_hash == chunk.row_hash:
-                text, context = stored.chunk.text, stored.context
+                kept = stored.chunk
+                cut = replace(cut, text=kept.text, lead=kept.lead, readable=kept.readable)
+                context = stored.context
         return ChunkRecord(
             chunk_id=chunk.chunk_id,
             document_id=write.document.document_id,
             revision=write.document.revision,
             content_hash=write.document.content_hash,
-            chunk=replace(chunk.chunk, text=text),
+            chunk=cut,
             context=context,
             row_hash=chunk.row_hash,
             embedding_input_hash=chunk.embedding_input_hash,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from memory_core.files import ScannedFile
-from memory_core.models import ContentType, DocumentState
+from memory_core.models import DocumentState
 from memory_core.ports import Feed, FileState, ManifestEntry
 from memory_core.sync.values import Action, Cause, PlannedFile, SyncPlan, source_id_of
 
@@ -46,7 +46,7 @@ def plan_sync(
     manifest: Sequence[ManifestEntry],
     states: Mapping[str, DocumentState],
     *,
-    recipe_of: Callable[[ContentType], str],
+    recipe_of: Callable[[DocumentState], str],
     fingerprint: str,
     unreadable: Sequence[str] = (),
 ) -> SyncPlan:
@@ -128,10 +128,9 @@ def _name_sources(feed: str, scan: pd.DataFrame) -> list[str]:
 
 
 def _judge_states(
-    states: Mapping[str, DocumentState], *, recipe_of: Callable[[ContentType], str], fingerprint: str
+    states: Mapping[str, DocumentState], *, recipe_of: Callable[[DocumentState], str], fingerprint: str
 ) -> dict[str, str]:
     """Why each stored document must be stored again although its text is equal, "" where it is current."""
-    recipes = {content_type: recipe_of(content_type) for content_type in ContentType}
     current_space = frozenset({fingerprint})
     verdicts: dict[str, str] = {}
     for source_id, state in states.items():
@@ -143,7 +142,7 @@ def _judge_states(
         )
         if not complete:
             verdicts[source_id] = Cause.REPAIR
-        elif state.recipe != recipes[state.attributes.content_type]:
+        elif state.recipe != recipe_of(state):
             verdicts[source_id] = Cause.RECHUNK
         elif state.fingerprint != fingerprint or tally.fingerprints != current_space:
             verdicts[source_id] = Cause.REEMBED

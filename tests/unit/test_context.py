@@ -87,13 +87,24 @@ def test_a_context_has_title_path_and_words() -> None:
     assert write_context(ContextBasis(title="", words=()), ()) == ""
 
 
-def test_a_context_is_bounded() -> None:
-    """However long title, headings and words are, the chunk keeps the model's attention."""
-    basis = ContextBasis(title="t" * 512, words=tuple("w" * 32 for _ in range(12)))
-    context = write_context(basis, [f"heading {number} " + "h" * 100 for number in range(40)])
+def test_the_header_row_of_a_table_is_a_line_of_the_context() -> None:
+    """Rows far below their header still say what their columns are; it stands behind the path, on one line."""
+    basis = ContextBasis(title="Prices", words=("lease", "queue"))
 
-    assert len(context) < 700
+    assert write_context(basis, ("EU",), "count,\n price ") == "Prices\nEU\ncount, price\nlease queue"
+    assert write_context(basis, (), " \n") == write_context(basis, ())
+
+
+def test_a_context_is_bounded() -> None:
+    """However long title, headings, header row and words are, the chunk keeps the model's attention."""
+    basis = ContextBasis(title="t" * 512, words=tuple("w" * 32 for _ in range(12)))
+    headings = [f"heading {number} " + "h" * 100 for number in range(40)]
+    context = write_context(basis, headings, "first," + "c" * 5_000)
+
+    assert len(write_context(basis, headings)) < 700
+    assert len(context) < 1_000
     assert context.splitlines()[1].endswith("h" * 100)
+    assert context.splitlines()[2].startswith("first,")
 
 
 @pytest.mark.parametrize(
@@ -109,6 +120,12 @@ def test_a_context_is_bounded() -> None:
 def test_a_section_that_moves_one_level_down_keeps_its_input(before: str, after: str) -> None:
     """Changing the level of headings costs no embedding."""
     assert embedding_input("context", before) == embedding_input("context", after)
+
+
+def test_what_shows_nothing_to_a_reader_is_its_context_alone() -> None:
+    """A model takes no blank text, and a script says nothing."""
+    assert embedding_input("context", "") == embedding_input("context", " \n\u3000") == "context"
+    assert embedding_input("", " ") == ""
 
 
 @pytest.mark.parametrize("text", ["#tag", "a # b", "- item\n---", "| a |\n|---|", "# C#", "<hr>", "no heading"])

@@ -186,6 +186,12 @@ def make_document(
     return ChunkedDocument(document=document, chunking=ChunkingResult(chunks=chunks, strategy="test", stats=stats))
 
 
+def with_parts(item: ChunkedDocument, **changes: Any) -> ChunkedDocument:
+    """The document with a lead or a readable text on each of its chunks."""
+    chunks = tuple(replace(chunk, **changes) for chunk in item.chunking.chunks)
+    return replace(item, chunking=replace(item.chunking, chunks=chunks))
+
+
 def make_state(stored: EmbeddedDocument) -> DocumentState:
     document = stored.document
     return DocumentState(
@@ -247,6 +253,39 @@ async def test_a_chunk_carries_its_context_and_the_hashes_of_what_was_made() -> 
     assert chunk.vector[0] == len(sent)
     assert result.context_basis == ContextBasis(title="Animals", words=("fox", "red"))
     assert not result.context_stale
+
+
+async def test_the_rows_of_a_table_are_embedded_with_its_header() -> None:
+    """The header row is context of the chunks that go on with the table; their text stays what it is."""
+    world = World()
+    result = await world.embed_one(with_parts(make_document("a", "1,2", title="Prices"), lead="count,price"))
+    (chunk,) = result.chunks
+
+    assert world.embedder.requests[0][0] == ["Prices\ncount,price\n\n1,2"]
+    assert chunk.context == "Prices\ncount,price"
+    assert chunk.chunk.text == "1,2"
+
+
+async def test_of_a_page_is_embedded_what_its_reader_sees() -> None:
+    """Markup and scripts reach neither the model nor the words of the document; the text stays the slice."""
+    world = World()
+    markup = "<p class=wrapper>Fish &amp; chips</p><script>wrapper</script>"
+    result = await world.embed_one(with_parts(make_document("a", markup, title="Menu"), readable="Fish & chips"))
+
+    assert world.embedder.requests[0][0] == ["Menu\nchips fish\n\nFish & chips"]
+    assert result.chunks[0].context == "Menu\nchips fish"
+    assert result.chunks[0].chunk.text == markup
+
+
+@pytest.mark.parametrize(("title", "sent"), [("Menu", "Menu"), ("", "<script>let wrapper</script>")])
+async def test_what_no_reader_sees_is_embedded_by_its_context_alone(title: str, sent: str) -> None:
+    """A script keeps its place among the chunks; no model is asked for a blank text."""
+    world = World()
+    script = "<script>let wrapper</script>"
+    result = await world.embed_one(with_parts(make_document("a", script, title=title), readable=" "))
+
+    assert world.embedder.requests[0][0] == [sent]
+    assert result.chunks[0].vector is not None
 
 
 async def test_equal_texts_are_sent_once_and_every_chunk_gets_its_row() -> None:
@@ -352,6 +391,63 @@ async def test_a_new_title_moves_the_text_leg_but_no_vector() -> None:
     assert result.chunks[0].kept is not None
     assert result.chunks[0].row_hash != result.chunks[0].kept.row_hash
     assert len(world.embedder.requests) == 1
+
+
+async def test_new_markup_around_the_same_words_pays_no_vector() -> None:
+    """The model would read the same; the row takes the new slice."""
+    world = World()
+    first = await world.embed_one(with_parts(make_document("a", "<p>red fox</p>"), readable="red fox"))
+    base = world.keep(first)
+    (chunk,) = (
+        await world.embed_one(with_parts(make_document("a", "<b>red fox</b>", base=base), readable="red fox"))
+    ).chunks
+
+    assert chunk.kept is not None
+    assert chunk.row_hash != chunk.kept.row_hash
+    assert len(world.embedder.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"lead": "count,size"}, {"lead": ""}, {"readable": "2"}, {"readable": ""}, {"lead": "", "readable": "1"}],
+)
+async def test_another_header_or_readable_text_is_another_vector(changes: dict[str, str]) -> None:
+    """The model would read something else, although the slice is the same."""
+    world = World()
+    base = world.keep(await world.embed_one(with_parts(make_document("a", "1"), lead="count,price")))
+    result = await world.embed_one(with_parts(make_document("a", "1", base=base), **{"lead": "count,price", **changes}))
+
+    assert result.chunks[0].kept is None
+    assert result.chunks[0].vector is not None
+
+
+async def test_a_header_that_differs_behind_its_bound_changes_the_row_alone() -> None:
+    """What the context cuts off no model reads; the row has it whole."""
+    world = World()
+    long = "column " * 100
+    base = world.keep(await world.embed_one(with_parts(make_document("a", "1"), lead=f"{long}old")))
+    (chunk,) = (await world.embed_one(with_parts(make_document("a", "1", base=base), lead=f"{long}new"))).chunks
+
+    assert chunk.kept is not None
+    assert chunk.row_hash != chunk.kept.row_hash
+
+
+async def test_the_hash_of_a_row_covers_each_of_its_texts() -> None:
+    """A lead is not taken for a readable text, nor a missing one for an empty one."""
+    world = World()
+    kinds: list[dict[str, Any]] = [
+        {},
+        {"lead": "x"},
+        {"readable": "x"},
+        {"readable": ""},
+        {"lead": "x", "readable": ""},
+    ]
+    hashes = {
+        (await world.embed_one(with_parts(make_document(str(number), "1"), **kind))).chunks[0].row_hash
+        for number, kind in enumerate(kinds)
+    }
+
+    assert len(hashes) == len(kinds)
 
 
 async def test_a_rewritten_document_takes_the_newest_words() -> None:

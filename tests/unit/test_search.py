@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import cast
 
@@ -43,6 +43,7 @@ class StandInStore:
 
     texts: dict[str, str]
     space: str | None = OURS.key
+    readable: dict[str, str] = field(default_factory=dict[str, str])
     gone: set[str] = field(default_factory=set[str])
     filtered: frozenset[str] = frozenset({"doc"})
     hits_read: list[list[str]] = field(default_factory=list[list[str]])
@@ -54,7 +55,11 @@ class StandInStore:
     async def read_hits(self, chunk_ids: Sequence[str]) -> Mapping[str, HitRow]:
         """See MemoryStore."""
         self.hits_read.append(list(chunk_ids))
-        return {one: row_of(one, self.texts[one]) for one in chunk_ids if one in self.texts and one not in self.gone}
+        return {
+            one: replace(row_of(one, self.texts[one]), readable=self.readable.get(one))
+            for one in chunk_ids
+            if one in self.texts and one not in self.gone
+        }
 
     async def find_document_ids(self, filters: SearchFilters) -> frozenset[str]:
         """See MemoryStore."""
@@ -249,6 +254,14 @@ class TestHits:
         bench.store.texts["c299"] = "nothing here. " * 100 + "The secret word is swordfish."
         answer = await search_knowledge("swordfish", core=bench.core, mode=SearchMode.TEXT, limit=1)
         assert "swordfish" in answer.hits[0].highlights[0]
+
+    async def test_highlights_of_a_page_are_of_what_its_reader_sees(self, bench: Bench) -> None:
+        """Markup and entities are in the exact text of the hit and not in its snippet."""
+        bench.store.texts["c299"] = "<p class='swordfish'>fish &amp; <b>sword</b>fish</p>"
+        bench.store.readable["c299"] = "fish & swordfish"
+        answer = await search_knowledge("swordfish", core=bench.core, mode=SearchMode.TEXT, limit=1)
+        assert answer.hits[0].highlights == ("fish & swordfish",)
+        assert answer.hits[0].row.text.startswith("<p class=")
 
     async def test_rows_that_vanished_are_replaced_by_the_next(self, bench: Bench) -> None:
         """A page stays full when hits were deleted between ranking and reading; the query is embedded once."""

@@ -98,6 +98,21 @@ async def test_a_second_run_reads_nothing_and_embeds_nothing(make_core: MakeCore
     assert (files.read_paths, calls_of(core)) == ([], calls)
 
 
+async def test_code_is_current_by_the_names_that_its_document_was_stored_under(make_core: MakeCore, root: Path) -> None:
+    """The plan and the path take the language from the same names, so a second run finds nothing to chunk again."""
+    core = make_core(files=WatchedFiles())
+    deep = root / ("d" * 200) / ("é" * 120) / ("é" * 120) / ("é" * 120)  # its uri is too long: its id says the language
+    deep.mkdir(parents=True)
+    for path in (root / "a.py", root / "notes.yaml", root / "Makefile", deep / "b.go"):
+        path.write_text("x = 1\n", encoding="utf-8")
+    await run(root, core)
+    stored = await core.store.read_document("notes/a.py")
+    assert stored is not None
+    assert stored.options.language == "python"
+    assert "/code.python-" in stored.state.recipe
+    assert set(outcomes_of(await run(root, core)).values()) == {"unchanged"}
+
+
 async def test_each_change_has_its_outcome(make_core: MakeCore, root: Path) -> None:
     """Edited, touched, added, gone."""
     core = make_core(files=WatchedFiles())

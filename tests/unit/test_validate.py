@@ -136,6 +136,19 @@ async def test_a_document_carries_everything_the_next_stages_need(make_core: Mak
     assert document.document_id != document.revision
 
 
+async def test_code_keeps_its_language_while_its_names_are_omitted(make_core: MakeCore) -> None:
+    """A later text under the same id is cut like the first one; other types have no language."""
+    core = make_core()
+    named = {"source_id": "tool", "content_type": "code"}
+    (first,) = await store_content([ask("x = 1", uri="https://example.org/tool.py", **named)], core=core)
+    assert first.error is None
+    again = await validate_one(ask("x = 2", source_id="tool"), core)
+    assert again.options.language == "python"
+    assert "/code.python-" in again.recipe
+    other = await validate_one(ask("x = 3", uri="https://example.org/tool.py", content_type="text"), core)
+    assert (other.options.language, "python" in other.recipe) == ("", False)
+
+
 async def test_a_staged_text_that_was_normalised_is_not_adopted(make_core: MakeCore) -> None:
     """The stored body must be the text that the offsets count in."""
     core = make_core()

@@ -29,7 +29,15 @@ from memory_core.models import (
     StoredVersion,
     StoreOutcome,
 )
-from memory_core.wire import answer_json, chunking_json, deletion_json, document_json, listing_json, outcome_json
+from memory_core.wire import (
+    answer_json,
+    chunking_json,
+    deletion_json,
+    document_json,
+    hit_json,
+    listing_json,
+    outcome_json,
+)
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 SPACE = Fingerprint(provider="local", model="mini", dimensions=384, context_policy="prefix-1")
@@ -182,6 +190,26 @@ def test_chunks_on_the_wire() -> None:
     assert shown["chunks"] == [
         {"index": 0, "charStart": 1, "charEnd": 3, "tokenCount": 1, "headingPath": ["H"], "text": "ab"}
     ]
+
+
+def test_a_header_row_and_a_readable_text_are_there_where_a_chunk_has_them() -> None:
+    """In a hit as in what `memory chunk --json` prints; the text stays the slice."""
+    hit = Hit(
+        row=replace(ROW, lead="a,b", readable=""),
+        score=0.5,
+        vector_score=None,
+        text_score=None,
+        vector_rank=None,
+        text_rank=None,
+        highlights=(),
+    )
+    shown = hit_json(hit)
+    assert (shown["text"], shown["lead"], shown["readable"]) == ("text", "a,b", "")
+    chunk = Chunk(index=0, text="<b>a", char_start=1, char_end=3, token_count=1, readable="a")
+    stats = ChunkingStats(input_chars=4, chunk_count=1, total_tokens=1)
+    (cut,) = chunking_json(ChunkingResult(chunks=(chunk,), strategy="html-blocks", stats=stats))["chunks"]
+    assert (cut["text"], cut["readable"]) == ("<b>a", "a")
+    assert "lead" not in cut
 
 
 def test_a_listing_on_the_wire() -> None:

@@ -238,6 +238,22 @@ class TestReadingYourWrites:
         store.put("a", "press the green button", context="Dishwasher manual")
         assert await find_words(index, "dishwashers") == ["a-0"]
 
+    async def test_what_shows_nothing_to_a_reader_is_never_found(
+        self, index: EmbeddedSearchIndex, store: MirroredStore
+    ) -> None:
+        """A blank row is in neither leg, whatever its context says, and is not read again at each search."""
+        store.put("a", "press the button", " \n", context="Dishwasher manual")
+        store.put("b", "", context="Dishwasher manual")
+        assert await find_words(index, "dishwasher") == ["a-0"]
+        assert [hit.chunk_id for hit in await find_near(index, " \n")] == ["a-0"]
+        read = store.rows_read
+        assert await find_words(index, "dishwasher") == ["a-0"]
+        assert store.rows_read == read
+        store.wait(1)
+        store.put("b", "now with words", context="Dishwasher manual")
+        store.put("a", "", context="Dishwasher manual")
+        assert await find_words(index, "dishwasher") == ["b-0"]
+
     async def test_user_text_is_never_a_query_language(self, index: EmbeddedSearchIndex, store: MirroredStore) -> None:
         """Operators, quotes and brackets are only characters."""
         store.put("a", "the cat sleeps")
@@ -595,6 +611,23 @@ class TestHistory:
         assert sorted(await find_words(second, "version11 zebra")) == ["a-0", "a-1", "z-0"]
         assert [hit.chunk_id for hit in await find_near(second, "a steady zebra", limit=1)] == ["z-0"]
         assert len(list((tmp_path / "first").glob("vectors-*"))) == 1
+
+    async def test_a_document_without_a_row_is_still_known_after_dead_rows_were_cleared_away(
+        self, index: EmbeddedSearchIndex, store: MirroredStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It has nothing to read, and is not read again for that."""
+        monkeypatch.setattr(embedded_writer, "_DEAD_ROWS_WORTH_COMPACTION", 5)
+        store.put("bare", "")
+        for number in range(12):
+            store.put("a", f"version{number} one", f"version{number} two")
+            if number == 11:
+                store.put("last", " ")
+            await find_words(index, "version")
+            store.wait(1)
+        assert record_of(tmp_path).generation > 1
+        store.rows_read = 0
+        assert sorted(await find_words(open_index(tmp_path, store), "version11")) == ["a-0", "a-1"]
+        assert store.rows_read == 0
 
     async def test_a_build_is_committed_in_steps_and_goes_on_after_a_crash(
         self, store: MirroredStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

