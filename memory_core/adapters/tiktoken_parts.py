@@ -12,7 +12,9 @@ be asked.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Callable, Generator, Iterator
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -31,21 +33,20 @@ Tokens = NDArray[np.uint32]
 _BLANKS: Final = r"\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 _FREE_BLANKS: Final = r"\t\v\f \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
 # A piece ends behind each of these: what is not blank, ahead of a blank; a letter or digit of ASCII, ahead of ASCII of
-# another kind; a line end, ahead of a line that begins with a non-blank. (Some calls blank what others do not.)
+# another kind; a line end of either kind, ahead of a non-blank. (Some calls blank what others do not.)
 _FILLED: Final = r"[^\s\x1c-\x1f]"
 _LAST_EDGE = regex.compile(
-    rf"(?r){_FILLED}(?=[{_FREE_BLANKS}])|[A-Za-z](?=[\n -@\[-`{{-~])|[0-9](?=[\n -/:-~])|\n(?={_FILLED})"
+    rf"(?r){_FILLED}(?=[{_FREE_BLANKS}])|[A-Za-z](?=[\r\n -@\[-`{{-~])|[0-9](?=[\r\n -/:-~])|[\r\n](?={_FILLED})"
 )
 _BLANK = re.compile(f"[{_BLANKS}]")
 _BLANK_RUN = re.compile(f"[{_BLANKS}]*+")
 _LAST_NO_BLANK = regex.compile(f"(?r)[^{_BLANKS}]")
 _LINE_ENDS = re.compile(r"[\r\n]*+")
-_DIGIT = regex.compile(r"\p{N}")
-_LAST_NO_DIGIT = regex.compile(r"(?r)\P{N}")
-_SYMBOL = regex.compile(rf"[^{_BLANKS}\p{{L}}\p{{N}}]")
+_DIGIT: Final = r"\p{N}"
+_SYMBOL: Final = r"[^\s\p{L}\p{N}]"
 _DIGITS_A_PIECE: Final = 3
-# A contraction ('s, 'll) is a piece of its own: no cut so near behind an apostrophe.
-_CONTRACTION_CHARS: Final = 3
+# A contraction is a piece of its own, of two or three characters: no cut inside one.
+_CONTRACTION = regex.compile(r"'(?i:[sdmt]|ll|ve|re)")
 _CONTINUATION_MASK, _CONTINUATION = 0xC0, 0x80
 
 
@@ -87,13 +88,15 @@ class PartEncoder:
         before: int | None = None
         while done < length:
             high = done + self._part_chars
-            edge = _LAST_EDGE.search(text, done + self._part_chars // 2, high + 1) if high < length else None
+            # Only near the end: behind that, windows are cheaper than a longer search.
+            edge = _LAST_EDGE.search(text, high - self._window_chars, high + 1) if high < length else None
             if high >= length or edge is not None:
                 end = edge.end() if edge else length
                 yield self._joined(before, self._pass(text, done, end), done)
                 done, before = end, None
-            elif _BLANK.match(text, high - 1):
-                done, before = yield from self._encode_blanks(text, done, high, before=before)
+            elif blank := _BLANK.search(text, high - 1, high + self._window_chars):
+                # No window may reach into blanks: it could not end in them, and would grow until they end.
+                done, before = yield from self._encode_blanks(text, done, blank.end(), before=before)
             else:
                 done, before = yield from self._encode_windows(
                     text,
@@ -101,7 +104,7 @@ class PartEncoder:
                     length,
                     stop=high,
                     before=before,
-                    can_cut=lambda cut, done=done: _is_inside(text, done, cut),
+                    can_cut=lambda start, cut: _is_inside(text, start, cut),
                 )
 
     def _pass(self, text: str, start: int, end: int) -> Tokens:
@@ -110,7 +113,7 @@ class PartEncoder:
     def _encode_blanks(
         self, text: str, done: int, high: int, *, before: int | None
     ) -> Generator[Tokens, None, tuple[int, int | None]]:
-        """Go on to the end of the blanks around `high`, by the pieces that the pattern cuts them into.
+        """Go on to the end of the blanks ahead of `high`, by the pieces that the pattern cuts them into.
 
         Those are: line ends that a sign ahead takes; all up to the last line end; all but the last blank, which goes
         with what follows. At the end of the text all are one. A piece of nothing but blanks is one by itself too.
@@ -119,20 +122,24 @@ class PartEncoder:
         start = ahead.end() if ahead else done
         run = _BLANK_RUN.match(text, high)
         end = run.end() if run else high
-        taken = _LINE_ENDS.match(text, start, end) if start > done and _SYMBOL.match(text, start - 1) else None
+        taken = _LINE_ENDS.match(text, start, end) if start > done and _is(_SYMBOL, text[start - 1]) else None
         free = taken.end() if taken else start
         line_end = max(text.rfind("\n", free, end), text.rfind("\r", free, end)) + 1
         places = [free, end] if end == len(text) else [free, max(line_end, free), max(end - 1, free)]
         for place in places:
             if place > done:
-                floor = max(start, done)
                 done, before = yield from self._encode_windows(
-                    text, done, place, stop=place, before=before, can_cut=lambda cut, floor=floor: cut > floor
+                    text,
+                    done,
+                    place,
+                    stop=place,
+                    before=before,
+                    can_cut=lambda begin, cut: cut > start or _is_inside(text, begin, cut),
                 )
         return done, None
 
     def _encode_windows(
-        self, text: str, done: int, end: int, *, stop: int, before: int | None, can_cut: Callable[[int], bool]
+        self, text: str, done: int, end: int, *, stop: int, before: int | None, can_cut: Callable[[int, int], bool]
     ) -> Generator[Tokens, None, tuple[int, int | None]]:
         """Yield the tokens of windows up to `end`, or to the first cut at or behind `stop`.
 
@@ -165,13 +172,13 @@ class PartEncoder:
         return before is None or self._stay_apart(before, int(tokens[0]))
 
     def _find_join(
-        self, text: str, done: int, end: int, tokens: Tokens, can_cut: Callable[[int], bool]
+        self, text: str, done: int, end: int, tokens: Tokens, can_cut: Callable[[int, int], bool]
     ) -> tuple[int, int, Tokens] | None:
         """The last place in a window where the next one may begin: tokens ahead, position, the next one's tokens."""
         cut = done + int(np.add.reduce(self._chars_per_token[tokens], dtype=np.int64))
         for kept in range(len(tokens) - 1, 0, -1):
             cut -= int(self._chars_per_token[tokens[kept]])
-            if self._begins_inside[tokens[kept]] or not can_cut(cut):
+            if self._begins_inside[tokens[kept]] or not can_cut(done, cut):
                 continue
             following = self._pass(text, cut, min(cut + self._window_chars, end))
             if _are_digits(text, cut) or self._stay_apart(int(tokens[kept - 1]), int(following[0])):
@@ -184,16 +191,42 @@ class PartEncoder:
         return self.encoding._encode_single_piece(joined) == [first, second]  # noqa: SLF001 - there is no public way
 
 
-def _is_inside(text: str, done: int, cut: int) -> bool:
-    """Whether what is ahead of a place and behind it has the pieces of the whole, but for one that is cut there."""
-    if _BLANK.match(text, cut - 1) or _BLANK.match(text, cut) or "'" in text[max(cut - _CONTRACTION_CHARS, 0) : cut]:
+def _is_inside(text: str, start: int, cut: int) -> bool:
+    """Whether what is ahead of a place and behind it has the pieces of the whole, but for one that is cut there.
+
+    `start` is where a piece begins, or a row of digits goes on after a whole number of pieces.
+    """
+    if _BLANK.match(text, cut - 1) or _BLANK.match(text, cut) or _splits_contraction(text, cut):
         return False
     if _are_digits(text, cut):
-        ahead = _LAST_NO_DIGIT.search(text, done, cut)
-        return (cut - (ahead.end() if ahead else done)) % _DIGITS_A_PIECE == 0
-    # A single sign ahead of letters would go with them, where it ends a row of signs in the whole.
-    return not _SYMBOL.match(text, cut) or bool(_SYMBOL.match(text, cut + 1))
+        first = start + len(text[start:cut].rstrip(string.digits))
+        while first > start and _is(_DIGIT, text[first - 1]):
+            first -= 1
+        return (cut - first) % _DIGITS_A_PIECE == 0
+    # The last of a row of signs would go with the letters behind it, if it stood alone.
+    return not all(_is(_SYMBOL, char) for char in text[cut - 1 : cut + 1]) or _is(_SYMBOL, text[cut + 1 : cut + 2])
+
+
+def _splits_contraction(text: str, cut: int) -> bool:
+    found = (_CONTRACTION.match(text, at) for at in range(max(cut - 2, 0), cut))
+    return any(contraction and contraction.end() > cut for contraction in found)
 
 
 def _are_digits(text: str, cut: int) -> bool:
-    return bool(_DIGIT.match(text, cut - 1) and _DIGIT.match(text, cut))
+    return _is(_DIGIT, text[cut - 1]) and _is(_DIGIT, text[cut])
+
+
+@lru_cache(maxsize=1 << 12)
+def _is(pattern: str, char: str) -> bool:
+    """Whether the tokenizer's own engine matches a character; none matches where the text has ended.
+
+    `regex` and Python know other versions of Unicode: thousands of letters are signs to one and not to the other.
+    """
+    return bool(_load_engine(pattern).encode_ordinary(char))
+
+
+@lru_cache(maxsize=2)
+def _load_engine(pattern: str) -> tiktoken.Encoding:
+    """An encoding with a token for each byte, so that every match has tokens, and what lies between has none."""
+    ranks = {bytes([byte]): byte for byte in range(256)}
+    return tiktoken.Encoding("bytes", pat_str=pattern, mergeable_ranks=ranks, special_tokens={})

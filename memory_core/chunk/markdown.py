@@ -11,6 +11,7 @@ from array import array
 from functools import lru_cache
 
 from memory_core.chunk.front_matter import measure_front_matter
+from memory_core.chunk.markdown_tables import measure_table
 from memory_core.chunk.outline import Outline
 from memory_core.chunk.structure import ITEM_STEP, Structure, block_level
 
@@ -24,7 +25,7 @@ _MAX_DEPTH = 12
 
 # Positions in these point at the line end AHEAD of a line, so that the engine can leap from line end to line end.
 _EVENT = re.compile(r"\n([ \t]*+)([#`~*+\-<>=_0-9]|[|:](?=[ \t:|]*+-))")
-# Whatever blank is in a line: nothing else in it is no text.
+# Any blanks: a form feed alone is no text either.
 _BLANK_LINES = re.compile(r"\n(?:[^\S\n]*+\n)++")
 _INDENTED = re.compile(r"\n[ \t]")
 _LINE_END = re.compile(r"\n")
@@ -39,10 +40,6 @@ _REFERENCES = re.compile(r"(?: {0,3}\[[^\]\n]++\]:[^\n]*+\n)++")
 _FENCE = re.compile(r"(`{3,}+)[^`\n]*+\n|(~{3,}+)")
 _QUOTE_LINES = re.compile(r"(?:\n[ \t]*+>[^\n]*+)++")
 _QUOTE_MARK = re.compile(r"\n[ \t]*+> ?")
-# A table's second line, and what goes on with its rows. A cell's own bar is escaped.
-_TABLE_MARK = re.compile(r"(?=[^\n|]*+\|)\|?+[ \t]*+:?+-++:?+[ \t]*+(?:\|[ \t]*+:?+-++:?+[ \t]*+)*+\|?+[ \t]*+\n")
-_TABLE_ROWS = re.compile(r"(?:\n(?![ \t]*+(?:\n|>|#{1,6}[ \t]|```|~~~|[-+*][ \t]))[^\n]*+)*+")
-_CELL_EDGE = re.compile(r"(?<!\\)\|")
 _CODE_LINES = re.compile(r"(?:\n(?: {4}| {0,3}\t)[^\n]*+)++")
 
 _HTML_ENDS = (
@@ -237,18 +234,12 @@ class _Blocks:
         return thematic.end() - 1
 
     def _read_table(self, line: int, start: int) -> int | None:
-        """Read a table by its second line: the line ahead of it, with as many cells, is its header row."""
-        mark = _TABLE_MARK.match(self._source, start) if self._paragraph_open else None
-        if mark is None:
-            return None
+        """Read a table by its second line: the line ahead of it is its header row."""
         header = self._source.rfind("\n", 0, line)
-        cells = [_count_cells(self._source[header + 1 : line]), _count_cells(mark[0])]
-        if cells[0] != cells[1]:
+        end = measure_table(self._source, header, line, start) if self._paragraph_open else None
+        if end is None:
             return None
-        rows = _TABLE_ROWS.match(self._source, mark.end() - 1)
-        end = rows.end() if rows else mark.end() - 1
-        at = header + self._offset
-        level = block_level(self._depth + len(self._items))
+        at, level = header + self._offset, block_level(self._depth + len(self._items))
         self._outline.add_block(at, level, whole=True, was_block=True)
         self._outline.add_lead(at, end + self._offset, at, line + self._offset)
         self._end_leaf()
@@ -274,8 +265,7 @@ class _Blocks:
         return closing.end() - 1 if closing else limit
 
     def _read_html(self, line: int, start: int, indent: int) -> int | None:
-        end = self._html_end(start)
-        if end is None:
+        if (end := self._html_end(start)) is None:
             return None
         self._enter(indent)
         self._open_block(line)
@@ -387,12 +377,6 @@ class _Blocks:
     def _indent_of(self, line: int) -> str:
         indent = _INDENT.match(self._source, line + 1)
         return indent[0] if indent else ""
-
-
-def _count_cells(row: str) -> int:
-    row = row.strip()
-    closes = row.endswith("|") and not row.endswith("\\|")
-    return len(_CELL_EDGE.findall(row)) + 1 - row.startswith("|") - closes
 
 
 def _columns(indent: str) -> int:

@@ -55,6 +55,12 @@ _PINNED: list[tuple[ContentType, str, dict[str, int]]] = [
         "Title\n============\n\nA longer one\n------------\n\nA longer one\n~~~~~~~~~~~~\n\n" + "word " * 60,
         {"size": 32, "minimum": 1},
     ),
+    # A large cluster right below a heading that is not the chunk's first left the heading behind.
+    (
+        ContentType.MARKDOWN,
+        "####### seven\n" + "# One\n" * 8 + "e" + "\u0301" * 90 + "\n2) second\n",
+        {"size": 94, "minimum": 24},
+    ),
     # A table whose header has no lines had a header row that ended ahead of its start.
     (ContentType.RST, "===  ===\n===  ===\nTitle\n=====\n", {"size": 32, "minimum": 1}),
 ]

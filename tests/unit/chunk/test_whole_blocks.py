@@ -56,7 +56,7 @@ def test_what_fits_is_whole_and_headings_keep_their_text(
     text = "\n\n".join(block.text for block in blocks)
     chunks = chunk_checked(text, size=size, overlap=overlap, minimum=1).chunks
     count = load_tiktoken_counter().count
-    start = 0
+    start, chain = 0, None
     for block, following in zip(blocks, [*blocks[1:], None], strict=True):
         end = start + len(block.text)
         units = {"fence": [block.text], "items": block.lines, "rows": block.lines}.get(block.kind, [])
@@ -64,15 +64,19 @@ def test_what_fits_is_whole_and_headings_keep_their_text(
         for unit in units:
             assert count(unit) > size or _is_in_one(chunks, at, at + len(unit))
             at += len(unit) + 1
-        if block.kind == "heading" and following is not None and following.kind != "heading":
-            first = following.text if following.kind == "fence" else following.lines[0]
-            if following.kind in {"paragraph", "rows"}:
-                first = first.split()[0]
-            body_end = end + 2 + len(first)
-            fits = count(text[start:body_end]) <= size
-            # A fence that does not fit by itself is cut between its lines; one of these fits here.
-            assert not fits or _is_in_one(chunks, start, body_end)
+        chain = (start if chain is None else chain) if block.kind == "heading" else None
+        if chain is not None and following is not None and following.kind != "heading":
+            body_end = end + 2 + len(_first_unit(following, count, size))
+            # Headings that follow each other are kept together, too, as far as all of them fit.
+            assert count(text[chain:body_end]) > size or _is_in_one(chunks, start, body_end)
         start = end + 2
+
+
+def _first_unit(block: _Block, count: Callable[[str], int], size: int) -> str:
+    """What must stay with the heading above the block: the block itself where it is whole, else its first piece."""
+    if block.kind in {"fence", "rows"} and count(block.text) <= size:
+        return block.text
+    return block.lines[0] if block.kind in {"fence", "items"} else block.lines[0].split()[0]
 
 
 def _is_in_one(chunks: tuple[Chunk, ...], start: int, end: int) -> bool:
