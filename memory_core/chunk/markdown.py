@@ -214,13 +214,13 @@ class _Blocks:
         underline = _SETEXT.match(self._source, start)
         if underline is None or self._setext_start is None or self._depth_at(indent) != len(self._items):
             return None
-        position = self._setext_start
-        depth = 1 if underline[1][0] == "=" else 2
-        references = _REFERENCES.match(self._source, position + 1)
-        if references and references.end() >= start - indent:
+        references = _REFERENCES.match(self._source, self._setext_start + 1)
+        position = references.end() - 1 if references else self._setext_start
+        if position + 1 >= start - indent:
             return None
+        depth, was_block = 1 if underline[1][0] == "=" else 2, position == self._setext_start
         name = self._source[position:start]
-        self._outline.add_heading(position, underline.end() - 2, depth, name, was_block=True)
+        self._outline.add_heading(position, underline.end() - 2, depth, name, was_block=was_block)
         self._end_leaf()
         return underline.end() - 1
 

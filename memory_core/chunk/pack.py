@@ -161,7 +161,8 @@ class _Packer:
         floor = self._units.bodies[unit]
         if self._ruler.reach(start, room.aim) <= floor:
             return None
-        return self._step_at(unit, start, self._inside.find_cut(start, floor, self._units.ends[unit], room))
+        cut = self._inside.find_cut(start, floor, self._units.ends[unit], room)
+        return self._step_at(unit, start, cut) if cut > floor else None
 
     def _step_inside(self, unit: int, start: int, room: Room, *, remaining: int) -> _Step:
         """End the chunk in the unit that it begins in, and leave the section's last chunk its minimum."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 import tarfile
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 
 import pytest
 from markdown_it import MarkdownIt
@@ -26,10 +25,6 @@ CheckedChunker = Callable[..., ChunkingResult]
 _SPEC = (Path(__file__).parents[2] / "data" / "commonmark" / "spec.txt").read_text(encoding="utf-8")
 _EXAMPLE = re.compile(r"^`{32} example\n(.*?)^\.\n.*?^`{32}$", re.MULTILINE | re.DOTALL)
 _EXAMPLES = tuple(example[1].replace("→", "\t") for example in _EXAMPLE.finditer(_SPEC))
-# Where the scan reads something else on purpose, by the number of the example.
-_SETEXT_BELOW_REFERENCES: Mapping[int, str] = MappingProxyType(
-    {215: "reference definitions right above a setext heading are a part of its block"}
-)
 # Neighbours of one level that are no longer together may be one block: they fit the smallest chunk.
 _SMALL_BLOCK_CHARS = 16
 
@@ -79,8 +74,7 @@ def test_headings_and_fences_are_those_of_every_example_of_the_specification(num
     """Headings that stand in no quote or list, and fences wherever they stand: the same lines, and none is cut in."""
     lines = _Lines(_EXAMPLES[number - 1])
 
-    if number not in _SETEXT_BELOW_REFERENCES:
-        assert lines.headings == [first for token, first, _ in lines.blocks("heading_open") if not token.level]
+    assert lines.headings == [first for token, first, _ in lines.blocks("heading_open") if not token.level]
     for _, first, behind in lines.blocks("fence"):
         assert first in lines.cuts or lines.is_small(first, behind)
         assert not lines.cuts & set(range(first + 1, behind))
