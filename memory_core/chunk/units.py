@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from memory_core.chunk.ruler import Ruler
 from memory_core.chunk.structure import Places, Sections, Structure
-from memory_core.chunk.trim import trim
+from memory_core.chunk.trim import first_non_blank, trim
 
 # Estimates are off by so many tokens at most edges (parts.md): nearer to the size than this, a slice is counted.
 MARGIN_TOKENS = 4
@@ -87,12 +87,13 @@ def _find_atoms(content: str, structure: Structure, ruler: Ruler) -> _Atoms:
     starts, ends = trim(content, positions, stops)
     kept = starts < stops
     starts, ends = starts[kept], ends[kept]
-    has_body = (bodies != positions)[kept]
     body_starts = starts.copy()
-    if has_body.any():
-        body_starts[has_body], _ = trim(content, bodies[kept][has_body], stops[:0])
+    bodies = bodies[kept]
+    for row in np.flatnonzero(bodies != positions[kept]).tolist():
+        body = first_non_blank(content, int(bodies[row]))
         # Nothing but blanks that the scanner took for text: no body.
-        body_starts = np.where(body_starts < ends, body_starts, starts)
+        if body < ends[row]:
+            body_starts[row] = body
     return _Atoms(
         starts=starts,
         ends=ends,
@@ -120,19 +121,19 @@ def _divide(atoms: _Atoms, ruler: Ruler, size: int) -> tuple[Places, Places, NDA
     """
     firsts, stops = np.array([0], np.int32), np.array([len(atoms.starts)], np.int32)
     done: list[tuple[Places, Places, bool]] = []
-    for level in (-1, *np.unique(atoms.levels[1:]).tolist()):
-        known_firsts, known_stops = firsts, stops
-        firsts, stops = _divide_at(np.flatnonzero(atoms.levels == level).astype(np.int32), firsts, stops)
-        fresh = np.ones(len(firsts), dtype=np.bool_)
-        if level >= 0:
-            known = np.searchsorted(known_firsts, firsts)
-            known[known == len(known_firsts)] = 0
-            fresh = (known_firsts[known] != firsts) | (known_stops[known] != stops)
-        fits = np.zeros(len(firsts), dtype=np.bool_)
-        fits[fresh] = _find_fitting(atoms, firsts[fresh], stops[fresh] - 1, ruler, size)
+    for level in (None, *np.unique(atoms.levels[1:]).tolist()):
+        if level is not None:
+            rows = np.flatnonzero(atoms.levels == level).astype(np.int32)
+            blocks = np.searchsorted(firsts, rows, "right") - 1
+            rows = rows[(blocks >= 0) & (rows > firsts[blocks]) & (rows < stops[blocks])]
+            if not len(rows):
+                continue
+            firsts, stops = _divide_at(rows, firsts, stops)
+        fits = _find_fitting(atoms, firsts, stops - 1, ruler, size)
         single = ~fits & (stops - firsts == 1)
         done += [(firsts[fits], stops[fits], False), (firsts[single], stops[single], True)]
-        firsts, stops = firsts[~fits & ~single], stops[~fits & ~single]
+        open_blocks = ~(fits | single)
+        firsts, stops = firsts[open_blocks], stops[open_blocks]
         if not len(firsts):
             break
     all_firsts = np.concatenate([rows for rows, _, _ in done])
@@ -143,10 +144,8 @@ def _divide(atoms: _Atoms, ruler: Ruler, size: int) -> tuple[Places, Places, NDA
 
 
 def _divide_at(rows: Places, firsts: Places, stops: Places) -> tuple[Places, Places]:
-    """Divide the blocks at those of the rows that are inside one."""
-    blocks = np.searchsorted(firsts, rows, "right") - 1
-    inside = (blocks >= 0) & (rows > firsts[blocks]) & (rows < stops[blocks])
-    divided = np.sort(np.concatenate((firsts, rows[inside])))
+    """Divide blocks at rows that are each inside one."""
+    divided = np.sort(np.concatenate((firsts, rows)))
     ends = stops[np.searchsorted(firsts, divided, "right") - 1]
     return divided, np.minimum(np.append(divided[1:], ends[-1]), ends)
 
