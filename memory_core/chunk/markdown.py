@@ -11,6 +11,7 @@ from array import array
 from functools import lru_cache
 
 from memory_core.chunk.front_matter import measure_front_matter
+from memory_core.chunk.markdown_html import measure_html
 from memory_core.chunk.markdown_tables import measure_table
 from memory_core.chunk.outline import Outline
 from memory_core.chunk.structure import ITEM_STEP, Structure, block_level
@@ -24,7 +25,10 @@ _MAX_ITEM_GAP_COLUMNS = 4
 _MAX_DEPTH = 12
 
 # Positions in these point at the line end AHEAD of a line, so that the engine can leap from line end to line end.
-_EVENT = re.compile(r"\n([ \t]*+)([#`~*+\-<>=_0-9]|[|:](?=[ \t:|]*+-))")
+_EVENT = re.compile(
+    r"\n([ \t]*+)(#(?=[# \t\n])|`(?=``)|~(?=~~)|[*](?=[* \t\n])|[+](?=[ \t\n])|-(?=[-:| \t\n])|_(?=[_ \t])|[<>=]"
+    r"|[0-9](?=[0-9]{0,8}+[.)][ \t\n])|[|:](?=[ \t:|]*+-))"
+)
 # Any blanks: a form feed alone is no text either.
 _BLANK_LINES = re.compile(r"\n(?:[^\S\n]*+\n)++")
 _INDENTED = re.compile(r"\n[ \t]")
@@ -41,26 +45,6 @@ _FENCE = re.compile(r"(`{3,}+)[^`\n]*+\n|(~{3,}+)")
 _QUOTE_LINES = re.compile(r"(?:\n[ \t]*+>[^\n]*+)++")
 _QUOTE_MARK = re.compile(r"\n[ \t]*+> ?")
 _CODE_LINES = re.compile(r"(?:\n(?: {4}| {0,3}\t)[^\n]*+)++")
-
-_HTML_ENDS = (
-    (
-        re.compile(r"<(?:script|pre|style|textarea)(?=[\s>])", re.IGNORECASE),
-        re.compile(r"</(?:script|pre|style|textarea)>", re.IGNORECASE),
-    ),
-    (re.compile(r"<!--"), re.compile(r"-->")),
-    (re.compile(r"<\?"), re.compile(r"\?>")),
-    (re.compile(r"<![A-Za-z]"), re.compile(r">")),
-    (re.compile(r"<!\[CDATA\["), re.compile(r"\]\]>")),
-)
-_HTML_BLOCK = re.compile(
-    r"</?(?:address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div"
-    r"|dl|dt|fieldset|figcaption|figure|footer|form|frame|frameset|h[1-6]|head|header|hr|html|iframe|legend|li|link"
-    r"|main|menu|menuitem|nav|noframes|ol|optgroup|option|p|param|search|section|summary|table|tbody|td|tfoot|th"
-    r"|thead|title|tr|track|ul)(?=[\s>]|/>)",
-    re.IGNORECASE,
-)
-_HTML_TAG_LINE = re.compile(r"</?[A-Za-z][A-Za-z0-9-]*+(?:[ \t][^<>\n]*+)?/?>[ \t]*+\n")
-_NEXT_BLANK_LINE = re.compile(r"\n(?=[ \t]*+\n)")
 
 
 def scan_markdown(content: str) -> Structure:
@@ -265,24 +249,13 @@ class _Blocks:
         return closing.end() - 1 if closing else limit
 
     def _read_html(self, line: int, start: int, indent: int) -> int | None:
-        if (end := self._html_end(start)) is None:
+        end = measure_html(self._source, start, in_paragraph=self._paragraph_open)
+        if end is None:
             return None
         self._enter(indent)
         self._open_block(line)
         self._end_leaf()
         return end
-
-    def _html_end(self, start: int) -> int | None:
-        last = len(self._source) - 1
-        for opening, closing in _HTML_ENDS:
-            if opening.match(self._source, start):
-                closed = closing.search(self._source, start + 2)
-                return self._source.find("\n", closed.end()) if closed else last
-        is_block = _HTML_BLOCK.match(self._source, start)
-        if not is_block and (self._paragraph_open or not _HTML_TAG_LINE.match(self._source, start)):
-            return None
-        blank = _NEXT_BLANK_LINE.search(self._source, start)
-        return blank.start() if blank else last
 
     # --- containers ---------------------------------------------------------------------------------------------------
 
