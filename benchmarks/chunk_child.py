@@ -46,9 +46,8 @@ def read_peak_bytes() -> int:
 
 def time_peer(size: int, file: Path, name: str) -> None:
     """One cut by another project's splitter; the parent ends this process where it takes too long."""
-    # A process that measures our memory must not load the others.
-    from chunk_peers import peer_splitters  # noqa: PLC0415
-    from chunk_texts import Text  # noqa: PLC0415
+    from chunk_peers import peer_splitters  # noqa: PLC0415 - a process that measures our memory loads no others
+    from chunk_texts import Text  # noqa: PLC0415 - only this job has a text
 
     splitter = next(peer for peer in peer_splitters(size) if peer.name == name)
     text = Text(file.read_bytes().decode())

@@ -110,14 +110,14 @@ def _make_cjk(chars: int) -> str:
 
 
 def _make_words(chars: int) -> str:
-    generator = random.Random(_SEED)  # noqa: S311 - the same
+    generator = random.Random(_SEED)  # noqa: S311 - seeded: equal text on every run
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = ["".join(generator.choices(letters, k=generator.randint(1, 12))) for _ in range(5_000)]
     return " ".join(generator.choices(words, k=chars // 4))[:chars]
 
 
 def _make_base64(chars: int) -> str:
-    return base64.b64encode(random.Random(_SEED).randbytes(chars)).decode()[:chars]  # noqa: S311 - the same
+    return base64.b64encode(random.Random(_SEED).randbytes(chars)).decode()[:chars]  # noqa: S311 - seeded: equal text on every run
 
 
 def _make_json(chars: int) -> str:
