@@ -18,9 +18,10 @@ from memory_core.adapters.mongo_store import MongoStore
 from memory_core.adapters.mongo_submissions import MongoSubmissionStore
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.embed import fingerprint_of
+from memory_core.embedding_settings import EmbeddingProvider
 from memory_core.errors import ConfigError
 from memory_core.ports import Core, Embedder, Progress, ignore_progress
-from memory_core.settings import EmbeddingProvider, Settings, load_settings
+from memory_core.settings import Settings, load_settings
 
 _DEFAULT_HASH_DIMENSIONS = 384
 _ID_BYTES = 12  # as MongoDB's own ids
@@ -77,6 +78,8 @@ def _choose_embedder(settings: Settings) -> Embedder:
             return load_local_embedder()
         case EmbeddingProvider.HASH:
             return HashEmbedder(settings.embedding_dimensions or _DEFAULT_HASH_DIMENSIONS)
+        case EmbeddingProvider.OPENAI | EmbeddingProvider.VOYAGE:
+            raise ConfigError("EMBEDDING_PROVIDER: this provider is being built.")
         case _:
             assert_never(settings.embedding_provider)
 

@@ -6,7 +6,9 @@
     ├── NotFoundError          the named thing does not exist       resource.not_found
     ├── ChunkingError          a document could not be chunked      ingest.chunking_failed
     ├── EmbeddingError         the model refused or failed          ingest.embedding_failed
-    │   └── EmbeddingUnavailableError   (retryable)
+    │   ├── EmbeddingUnavailableError   (retryable)
+    │   │   └── ThrottledError          (retryable)
+    │   └── TooManyTokensError          a request is to be cut
     ├── StorageError           MongoDB refused or failed            storage.failed
     │   ├── StorageUnavailableError     (retryable)
     │   ├── ConflictError      another writer was first             storage.conflict
@@ -74,9 +76,9 @@ class AgentMemoryError(Exception):
         self.cause = None if cause is None else scrub(describe_cause(cause))
         super().__init__(self.message)
 
-    def __reduce__(self) -> tuple[type[AgentMemoryError], tuple[str], dict[str, str | None]]:
+    def __reduce__(self) -> tuple[type[AgentMemoryError], tuple[str], dict[str, object]]:
         """Survive pickling: Prefect and process pools rebuild exceptions from their arguments."""
-        return (type(self), (self.message,), {"message": self.message, "cause": self.cause})
+        return (type(self), (self.message,), dict(vars(self)))
 
 
 def describe_cause(cause: BaseException | str) -> str:
@@ -126,6 +128,32 @@ class EmbeddingUnavailableError(EmbeddingError):
     """The embedding provider is away or busy; a later attempt can succeed."""
 
     retryable = True
+
+
+class ThrottledError(EmbeddingUnavailableError):
+    """The provider answered 429; `retry_after_seconds` is how long it asks to wait, None where it does not say."""
+
+    def __init__(
+        self, message: str, *, cause: BaseException | str | None = None, retry_after_seconds: float | None = None
+    ) -> None:
+        super().__init__(message, cause=cause)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class TooManyTokensError(EmbeddingError):
+    """A request is too big for the provider; `limit` and `sent` are its own numbers, None where it does not say."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        cause: BaseException | str | None = None,
+        limit: int | None = None,
+        sent: int | None = None,
+    ) -> None:
+        super().__init__(message, cause=cause)
+        self.limit = limit
+        self.sent = sent
 
 
 class StorageError(AgentMemoryError):

@@ -15,19 +15,13 @@ from typing import Annotated, Any, ClassVar, cast
 
 import platformdirs
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, DotEnvSettingsSource, NoDecode, SettingsConfigDict
+from pydantic_settings import DotEnvSettingsSource, NoDecode, SettingsConfigDict
 
+from memory_core.embedding_settings import EmbeddingSettings, embedding_rules, secrets_of
 from memory_core.errors import ConfigError, register_secret, scrub
 
 APP_NAME = "agent-memory"
 _DATABASE_NAME = re.compile(r"[^/\\.\s\"$*<>:?|\x00]{1,63}")
-
-
-class EmbeddingProvider(StrEnum):
-    """Who computes vectors. `fake` is accepted as another name of `hash`."""
-
-    LOCAL = "local"
-    HASH = "hash"
 
 
 class LogLevel(StrEnum):
@@ -42,14 +36,11 @@ class LogLevel(StrEnum):
     SILENT = "silent"
 
 
-_OWN_MODELS = {EmbeddingProvider.LOCAL: "all-MiniLM-L6-v2-int8", EmbeddingProvider.HASH: "word-votes-1"}
-
-
 def _default_home() -> Path:
     return Path(platformdirs.user_data_dir(APP_NAME, appauthor=False))
 
 
-class Settings(BaseSettings):
+class Settings(EmbeddingSettings):
     """What can be set from outside; the field's alias is the variable's name."""
 
     model_config: ClassVar[SettingsConfigDict] = SettingsConfigDict(
@@ -124,23 +115,6 @@ class Settings(BaseSettings):
 
     prefect_api_url: Annotated[
         str | None, Field(alias="PREFECT_API_URL", description="A Prefect server's API; unset: a local one is started.")
-    ] = None
-
-    embedding_provider: Annotated[
-        EmbeddingProvider,
-        Field(
-            alias="EMBEDDING_PROVIDER",
-            description="local (a model inside a package, no key) or hash (tests; also: fake).",
-        ),
-    ] = EmbeddingProvider.LOCAL
-    embedding_model: Annotated[
-        str | None, Field(alias="EMBEDDING_MODEL", description="Model name; unset: the provider's own.")
-    ] = None
-    embedding_dimensions: Annotated[
-        int | None,
-        Field(
-            alias="EMBEDDING_DIMENSIONS", ge=1, le=4_096, description="Width of a vector; unset: the model's own (384)."
-        ),
     ] = None
 
     chunk_size_tokens: Annotated[
@@ -234,16 +208,6 @@ class Settings(BaseSettings):
             raise ValueError("must begin with http:// or https://")
         return value
 
-    @field_validator("embedding_provider", mode="before")
-    @classmethod
-    def _fold_provider(cls, value: object) -> object:
-        if not isinstance(value, str):
-            return value
-        folded = value.strip().lower()
-        if folded not in {"fake", *EmbeddingProvider}:
-            raise ValueError("must be local or hash (openai and voyage are not built yet)")
-        return "hash" if folded == "fake" else folded
-
     @field_validator("log_level", mode="before")
     @classmethod
     def _fold_level(cls, value: object) -> object:
@@ -307,6 +271,8 @@ def load_settings(*, env_file: Path | None = None, **overrides: Any) -> Settings
     if problems:
         listed = "; ".join(problems)
         raise ConfigError(f"The settings cannot work: {listed}. See .env.example for every variable.")
+    for secret in secrets_of(settings):
+        register_secret(secret)
     if settings.mongodb_uri:
         register_secret(settings.mongodb_uri.get_secret_value())
     return settings
@@ -332,7 +298,6 @@ def _check_file(env_file: Path) -> None:
 
 
 def _cross_field_problems(settings: Settings, *, bad: frozenset[str]) -> list[str]:
-    own_model = _OWN_MODELS[settings.embedding_provider]
     rules = [
         (
             ("CHUNK_OVERLAP_TOKENS", "CHUNK_SIZE_TOKENS"),
@@ -349,16 +314,7 @@ def _cross_field_problems(settings: Settings, *, bad: frozenset[str]) -> list[st
             settings.search_default_limit > settings.search_max_limit,
             f"SEARCH_DEFAULT_LIMIT: must not exceed SEARCH_MAX_LIMIT ({settings.search_max_limit})",
         ),
-        (
-            ("EMBEDDING_DIMENSIONS", "EMBEDDING_PROVIDER"),
-            settings.embedding_provider is EmbeddingProvider.LOCAL and settings.embedding_dimensions not in {None, 384},
-            "EMBEDDING_DIMENSIONS: the local model has 384; unset it or use another EMBEDDING_PROVIDER",
-        ),
-        (
-            ("EMBEDDING_MODEL", "EMBEDDING_PROVIDER"),
-            settings.embedding_model not in {None, own_model},
-            f"EMBEDDING_MODEL: the provider {settings.embedding_provider} has one model, {own_model}; unset it",
-        ),
+        *embedding_rules(settings),
     ]
     return [text for names, broken, text in rules if broken and not bad & set(names)]
 

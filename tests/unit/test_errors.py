@@ -113,6 +113,7 @@ def test_only_what_can_pass_is_retryable() -> None:
         "EmbeddingUnavailableError",
         "IndexUnavailableError",
         "StorageUnavailableError",
+        "ThrottledError",
         "TimeLimitError",
     }
     assert issubclass(EmbeddingUnavailableError, errors.EmbeddingError)

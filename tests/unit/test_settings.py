@@ -11,8 +11,9 @@ import pytest
 from pydantic import ValidationError
 
 from memory_core import errors
+from memory_core.embedding_settings import EmbeddingProvider
 from memory_core.errors import ConfigError, scrub
-from memory_core.settings import EmbeddingProvider, LogLevel, Settings, load_settings
+from memory_core.settings import LogLevel, Settings, load_settings
 
 MARKER = "Zq7xMARKERx"
 URI = "mongodb://ann:hunter2hunter2@db.example.org:27017/?authSource=admin"
@@ -62,9 +63,34 @@ def test_every_variable_reaches_its_setting(monkeypatch: Env) -> None:
         "MONGODB_MAX_POOL_SIZE": 3,
         "MONGODB_SERVER_SELECTION_TIMEOUT_MS": 500,
         "PREFECT_API_URL": "http://127.0.0.1:4200/api",
-        "EMBEDDING_PROVIDER": "hash",
-        "EMBEDDING_MODEL": "word-votes-1",
-        "EMBEDDING_DIMENSIONS": 16,
+        "EMBEDDING_PROVIDER": "voyage",
+        "EMBEDDING_MODEL": "voyage-context-4",
+        "EMBEDDING_DIMENSIONS": 512,
+        "EMBEDDING_SEND_DIMENSIONS": True,
+        "EMBEDDING_CONTEXT": "prefix",
+        "EMBEDDING_ENCODING": "float",
+        "OPENAI_API_KEY": "sk-the-key-of-openai",
+        "OPENAI_BASE_URL": "http://127.0.0.1:8080/v1",
+        "OPENAI_API_VERSION": "2024-10-21",
+        "VOYAGE_API_KEY": "pa-the-key-of-voyage",
+        "VOYAGE_API_BASE_URL": "http://127.0.0.1:8081/v1",
+        "CONTEXT_MODEL": "a-chat-model",
+        "CONTEXT_BASE_URL": "http://127.0.0.1:8082/v1",
+        "CONTEXT_API_KEY": "sk-the-key-of-the-chat",
+        "CONTEXT_DOCUMENT_TOKENS": 5_000,
+        "EMBEDDING_BATCH_SIZE": 8,
+        "EMBEDDING_REQUEST_TEXTS": 90,
+        "EMBEDDING_REQUEST_TOKENS": 9_000,
+        "EMBEDDING_TEXT_TOKENS": 800,
+        "EMBEDDING_CONCURRENCY": 3,
+        "EMBEDDING_TOKENS_PER_MINUTE": 50_000,
+        "EMBEDDING_REQUESTS_PER_MINUTE": 60,
+        "EMBEDDING_TIMEOUT_MS": 5_000,
+        "EMBEDDING_MAX_RETRIES": 2,
+        "EMBEDDING_DEADLINE_SECONDS": 90,
+        "EMBEDDING_CACHE_DAYS": 3,
+        "EMBEDDING_CACHE_MB": 64,
+        "EMBEDDING_PRICES": "a-model=0.5,other=2",
         "CHUNK_SIZE_TOKENS": 100,
         "CHUNK_OVERLAP_TOKENS": 5,
         "CHUNK_MIN_TOKENS": 6,
@@ -79,7 +105,13 @@ def test_every_variable_reaches_its_setting(monkeypatch: Env) -> None:
     for name, value in given.items():
         monkeypatch.setenv(name, str(value))
     shown = load_settings().redacted_summary()
-    assert shown == {**given, "MEMORY_ROOTS": ["/a", "/b"], "MONGODB_URI": "[secret]"}
+    secrets = ("MONGODB_URI", "OPENAI_API_KEY", "VOYAGE_API_KEY", "CONTEXT_API_KEY")
+    assert shown == {
+        **given,
+        **dict.fromkeys(secrets, "[secret]"),
+        "MEMORY_ROOTS": ["/a", "/b"],
+        "EMBEDDING_PRICES": {"a-model": 0.5, "other": 2.0},
+    }
     assert set(given) == {spec.alias for spec in Settings.model_fields.values()}
 
 
@@ -160,7 +192,7 @@ def test_all_problems_are_told_at_once_and_no_value_is(monkeypatch: Env) -> None
         "MONGODB_DB_NAME: ",
         "MONGODB_MAX_POOL_SIZE: ",
         "PREFECT_API_URL: must begin with http",
-        "EMBEDDING_PROVIDER: must be local or hash",
+        "EMBEDDING_PROVIDER: must be local, openai, voyage or hash",
         "LOG_LEVEL: ",
         "LOG_PRETTY: ",
         "SEARCH_VECTOR_WEIGHT: ",
