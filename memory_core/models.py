@@ -544,10 +544,11 @@ class DocumentChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingUsage:
-    """What an embedding call consumed."""
+    """What an embedding call consumed. `cached` counts texts that had been paid for before and were found again."""
 
     tokens: int
     requests: int
+    cached: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

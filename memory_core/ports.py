@@ -105,6 +105,11 @@ class Embedder(Protocol):
         """The longest text, in our tokenizer's tokens, that may be sent; None where longer texts are windowed."""
         ...
 
+    @property
+    def is_contextual(self) -> bool:
+        """True where a text's vector depends on its whole group: then a document is embedded as a whole or not at all."""
+        ...
+
     async def embed(self, groups: Sequence[Sequence[str]], *, kind: EmbeddingKind) -> EmbeddingResult:
         """Embed every text. The result mirrors `groups`.
 

@@ -58,6 +58,11 @@ class HashEmbedder:
         """No limit."""
         return None
 
+    @property
+    def is_contextual(self) -> bool:
+        """Every text by itself."""
+        return False
+
     async def embed(self, groups: Sequence[Sequence[str]], *, kind: EmbeddingKind) -> EmbeddingResult:
         """Embed every text in a thread. `usage` counts words and no requests."""
         check_groups(groups, kind=kind)

@@ -93,6 +93,11 @@ class LocalEmbedder:
         """No limit: longer texts are windowed."""
         return None
 
+    @property
+    def is_contextual(self) -> bool:
+        """Every text by itself."""
+        return False
+
     async def embed(self, groups: Sequence[Sequence[str]], *, kind: EmbeddingKind) -> EmbeddingResult:
         """Embed every text; queries and documents alike. `usage` counts the model's own tokens and no requests.
 

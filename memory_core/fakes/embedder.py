@@ -73,6 +73,11 @@ class ScriptedEmbedder:
         """The wrapped embedder's."""
         return self._wrapped.max_input_tokens
 
+    @property
+    def is_contextual(self) -> bool:
+        """The wrapped embedder's."""
+        return self._wrapped.is_contextual
+
     async def embed(self, groups: Sequence[Sequence[str]], *, kind: EmbeddingKind) -> EmbeddingResult:
         """Remember the call, then answer as the script says."""
         call = EmbedCall(groups=tuple(tuple(group) for group in groups), kind=kind)
