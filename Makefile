@@ -9,7 +9,7 @@ SOURCES := memory_core tasks flows deployments tests benchmarks
 PEERS := $(VENV)/peers
 PEERS_STAMP := $(PEERS)/.installed
 
-.PHONY: demo test fuzz lint check format lock clean bench-chunk bench-chunk-quality
+.PHONY: demo test fuzz lint check format lock clean eval bench-chunk bench-chunk-quality
 
 demo: $(STAMP)
 	@MEMORY_HOME=$(CURDIR)/.memory $(BIN)/python -m deployments.demo
@@ -34,6 +34,11 @@ check: lint test
 format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# How well questions find their answers on the shared corpora (MEMORY_CORPORA), by the product as it comes: about seven
+# minutes, most of them embedding. One set: make eval ARGS="--only chunking-eval".
+eval: $(STAMP)
+	@PYTHONPATH=$(CURDIR) $(BIN)/python benchmarks/evaluate.py $(ARGS)
 
 # How fast, how light and how well found the chunks are, against other splitters. ARGS go to the command, as --help says.
 bench-chunk: $(PEERS_STAMP)

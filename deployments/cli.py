@@ -221,6 +221,39 @@ def ingest(
 
 
 @app.command()
+def reembed(
+    source: Annotated[
+        list[str] | None, typer.Option(metavar="SOURCE_ID", help="Only this document; repeat for more.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many documents in this run.")] = None,
+    *,
+    rechunk: Annotated[
+        bool, typer.Option("--rechunk", help="Also chunk again what would be cut otherwise today.")
+    ] = False,
+    now: Annotated[bool, typer.Option("--now", help="Use the new space for queries at once.")] = False,
+    activate: Annotated[
+        bool, typer.Option("--activate", help="Only make the new space the active one, where nothing is missing.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Embed again what is of another embedding model than the settings name, or has an old context."""
+    from deployments.cli_reembed import read_options, reembed_stored
+    from deployments.console import show_progress
+
+    settings = _start()
+    options = read_options(tuple(source or ()), limit, rechunk=rechunk, now=now, activate=activate)
+    with show_progress() as listen:
+        run = _with_core(
+            settings,
+            lambda core: reembed_stored(core, options, dry_run=dry_run),
+            needs=frozenset(Service),
+            on_progress=listen,
+        )
+    raise typer.Exit(run.show(as_json=as_json))
+
+
+@app.command()
 def store(
     file: Annotated[str, typer.Argument(help="A file, or - for standard input.")],
     source_id: Annotated[str | None, typer.Option(help="A stable id of your own; else it is derived.")] = None,
@@ -276,6 +309,23 @@ def search(
         print_json(answer_json(answer))
     else:
         print_answer(answer)
+
+
+@app.command("eval")
+def eval_command(
+    questions: Annotated[Path, typer.Argument(metavar="QUESTIONS_FILE", help="JSON Lines: docs/evaluation.md.")],
+    k: Annotated[str, typer.Option(help="Judge the first so many hits; numbers with commas.")] = "5,10,20",
+    mode: Annotated[list[SearchMode] | None, typer.Option(help="Which legs rank; repeat to compare.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure how well questions find what is known to answer them."""
+    from deployments.cli_eval import evaluate_file, parse_cuts, read_questions
+
+    settings = _start()
+    cuts, lines = parse_cuts(k, settings), read_questions(questions)
+    run = _with_core(settings, lambda core: evaluate_file(core, lines, cuts=cuts, modes=tuple(mode or ())))
+    run.show(as_json=as_json)
 
 
 @app.command("list")

@@ -96,7 +96,8 @@ def print_report(feed: Feed, report: SyncReport, *, completed: bool) -> None:
     if completed and counts["unchanged"] and len(words) == 1:
         out.print("Everything is unchanged; nothing was embedded.")
     elif report.chunks:
-        out.print(f"{report.chunks:,} chunks written, {report.tokens_embedded:,} tokens embedded.")
+        reused = f"; {report.vectors_reused:,} vectors found again" if report.vectors_reused else ""
+        out.print(f"{report.chunks:,} chunks written, {report.tokens_embedded:,} tokens embedded{reused}.")
     for outcome in (FileOutcome.FAILED, FileOutcome.QUARANTINED, FileOutcome.SKIPPED):
         told = [file for file in report.files if file.outcome is outcome]
         for file in told[:_NAMED_FILES]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import httpx
@@ -19,6 +19,7 @@ from deployments.services import Addresses
 from memory_core.errors import AgentMemoryError, InternalError, ServiceError
 from memory_core.models import Holder
 from memory_core.ports import Core
+from memory_core.reembed_values import ReembedOptions
 from memory_core.settings import Settings
 
 if TYPE_CHECKING:
@@ -63,6 +64,24 @@ async def run_directory(feed: str, *, core: Core, confirm: str | None = None, dr
         await _close_dead_runs(core)
         with _tags(core, f"feed:{feed}"):
             state = await run(feed=feed, confirm=confirm, dry_run=dry_run, return_state=True)
+    return await _read_state(state, core.settings)
+
+
+async def run_reembed(options: ReembedOptions, *, core: Core, dry_run: bool = False) -> RunResult:
+    """Run the flow `reembed` in this process, tracked by the Prefect server.
+
+    Raises:
+        AgentMemoryError: what the flow failed with before it could report about documents.
+        ServiceError: Prefect does not answer.
+    """
+    from flows.reembed import reembed_flow  # noqa: PLC0415 - after prepare_prefect
+
+    run = cast("_FlowCall", reembed_flow)
+    parameters: dict[str, Any] = {**asdict(options), "source_ids": list(options.source_ids), "dry_run": dry_run}
+    with _prefect_answers(core.settings):
+        await _close_dead_runs(core)
+        with _tags(core, f"space:{core.fingerprint.key}"):
+            state = await run(**parameters, return_state=True)
     return await _read_state(state, core.settings)
 
 

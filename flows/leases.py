@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import structlog
 
@@ -31,41 +32,81 @@ async def hold_feed(feed: str, *, core: Core) -> AsyncGenerator[None]:
     Raises:
         SyncError: another run still goes on after six hours.
     """
+    lease = _Lease(
+        name=f"the feed {feed!r}",
+        acquire=partial(core.feeds.acquire_lease, feed, seconds=LEASE_SECONDS),
+        steal=partial(core.feeds.steal_lease, feed, seconds=LEASE_SECONDS),
+        release=partial(core.feeds.release_lease, feed),
+    )
+    async with _hold(lease, core):
+        yield
+
+
+@asynccontextmanager
+async def hold_reembed(*, core: Core) -> AsyncGenerator[None]:
+    """Keep other re-embeds of this database away; wait for the one that is going on.
+
+    Raises:
+        SyncError: another one still goes on after six hours.
+        NotFoundError: nothing was ever stored.
+    """
+    lease = _Lease(
+        name="the re-embed",
+        acquire=partial(core.store.acquire_reembed_lease, seconds=LEASE_SECONDS),
+        steal=partial(core.store.steal_reembed_lease, seconds=LEASE_SECONDS),
+        release=core.store.release_reembed_lease,
+    )
+    async with _hold(lease, core):
+        yield
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Lease:
+    """What only one run may hold: `acquire` returns who else has it, `steal` takes it from a dead holder."""
+
+    name: str
+    acquire: Callable[[Holder], Awaitable[Holder | None]]
+    steal: Callable[[Holder, Holder], Awaitable[bool]]
+    release: Callable[[Holder], Awaitable[None]]
+
+
+@asynccontextmanager
+async def _hold(lease: _Lease, core: Core) -> AsyncGenerator[None]:
     holder = replace(core.holder, token=core.new_id())
-    await _acquire(feed, holder, core)
+    await _acquire(lease, holder, core)
 
     async def renew() -> None:
-        other = await core.feeds.acquire_lease(feed, holder, seconds=LEASE_SECONDS)
+        other = await lease.acquire(holder)
         if other:
             # Compare-and-swap keeps the documents right; two runs at once only do some work twice.
-            _log.warning("lease.lost", feed=feed, pid=other.pid)
+            _log.warning("lease.lost", lease=lease.name, pid=other.pid)
 
     try:
         async with _renewing(renew):
             yield
     finally:
-        await _release(feed, holder, core)
+        await _release(lease, holder)
 
 
-async def _release(feed: str, holder: Holder, core: Core) -> None:
+async def _release(lease: _Lease, holder: Holder) -> None:
     try:
-        await core.feeds.release_lease(feed, holder)
+        await lease.release(holder)
     except AgentMemoryError as error:
         # It lapses by itself; what the run came to must not be hidden by this.
-        _log.warning("lease.release_failed", feed=feed, error=error.message)
+        _log.warning("lease.release_failed", lease=lease.name, error=error.message)
 
 
-async def _acquire(feed: str, holder: Holder, core: Core) -> None:
+async def _acquire(lease: _Lease, holder: Holder, core: Core) -> None:
     waited = 0.0
-    while other := await core.feeds.acquire_lease(feed, holder, seconds=LEASE_SECONDS):
-        if not core.is_alive(other) and await core.feeds.steal_lease(feed, holder, other, seconds=LEASE_SECONDS):
+    while other := await lease.acquire(holder):
+        if not core.is_alive(other) and await lease.steal(holder, other):
             return
         if waited >= MAX_WAIT_SECONDS:
-            raise SyncError(
-                f"Another run of the feed {feed!r} (process {other.pid}) did not end. End it and try again."
-            )
+            raise SyncError(f"Another run of {lease.name} (process {other.pid}) did not end. End it and try again.")
         if waited == 0:
-            core.on_progress(Progress(message=f"Another run of {feed} is going on (process {other.pid}); waiting."))
+            core.on_progress(
+                Progress(message=f"Another run of {lease.name} is going on (process {other.pid}); waiting.")
+            )
         await asyncio.sleep(POLL_SECONDS)
         waited += POLL_SECONDS
 

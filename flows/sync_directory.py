@@ -66,6 +66,7 @@ async def sync_directory_flow(
         files=tuple(sorted([*run.reports, *report_untouched(feed_plan)], key=lambda file: file.path)),
         chunks=run.chunks,
         tokens_embedded=run.tokens_embedded,
+        texts_embedded=run.texts_embedded,
         seconds=round(time.monotonic() - started, 3),
     )
     await publish_report(chosen, report)
@@ -103,6 +104,7 @@ class _Run:
     reports: list[FileReport] = field(default_factory=list[FileReport])
     chunks: int = 0
     tokens_embedded: int = 0
+    texts_embedded: int = 0
     done: int = 0
     failures_in_a_row: int = 0
     last_reason: str = ""
@@ -140,6 +142,7 @@ class _Run:
         self._watch_failures(outcomes)
         self.chunks += sum(one.chunk_count for one in outcomes if one.outcome in {Outcome.CREATED, Outcome.UPDATED})
         self.tokens_embedded += sum(outcome.tokens_embedded for outcome in outcomes)
+        self.texts_embedded += sum(outcome.texts_embedded for outcome in outcomes)
         self.reports += await record_task(unwalked(reading), unwalked(outcomes), unwalked(self.feed_plan.feed))
 
     def _watch_failures(self, outcomes: Sequence[StoreOutcome]) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import secrets
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import assert_never
+
+import structlog
 
 from memory_core.adapters.embedded_search import EmbeddedSearchIndex
 from memory_core.adapters.hash_embedder import HashEmbedder
@@ -13,19 +18,29 @@ from memory_core.adapters.local_embedder import load_local_embedder
 from memory_core.adapters.local_files import LocalFiles
 from memory_core.adapters.local_process import is_alive, name_this_process
 from memory_core.adapters.mongo_connection import connect
+from memory_core.adapters.mongo_embedding_cache import MongoEmbeddingCache
 from memory_core.adapters.mongo_feeds import MongoFeedStore
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.adapters.mongo_submissions import MongoSubmissionStore
+from memory_core.adapters.openai_transport import load_openai_transport
+from memory_core.adapters.provider_embedder import ProviderEmbedder
+from memory_core.adapters.provider_limiter import ProviderLimiter, RequestPolicy, Timing
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
+from memory_core.adapters.voyage_transport import load_voyage_transport
+from memory_core.context import name_policy
 from memory_core.embed import fingerprint_of
+from memory_core.embedding_ports import EmbeddingCache, EmbeddingTransport
 from memory_core.embedding_settings import EmbeddingProvider
-from memory_core.errors import ConfigError
+from memory_core.errors import ConfigError, StorageError
 from memory_core.ports import Core, Embedder, Progress, ignore_progress
 from memory_core.settings import Settings, load_settings
 
 _DEFAULT_HASH_DIMENSIONS = 384
 _ID_BYTES = 12  # as MongoDB's own ids
 
+_BYTES_PER_MB = 1_000_000
+
+_log = structlog.get_logger(__name__)
 _shared: list[Core] = []
 
 
@@ -40,7 +55,10 @@ def build_core(
         server_selection_timeout_ms=settings.mongodb_server_selection_timeout_ms,
     )
     store = MongoStore(connection, versions_kept=settings.versions_kept, trash_days=settings.trash_days)
-    embedder = _choose_embedder(settings)
+    cache = MongoEmbeddingCache(
+        connection, days=settings.embedding_cache_days, max_bytes=settings.embedding_cache_mb * _BYTES_PER_MB
+    )
+    embedder = _choose_embedder(settings, cache)
     index = EmbeddedSearchIndex(
         settings.memory_home / "search",
         store,
@@ -62,7 +80,7 @@ def build_core(
         embedder=embedder,
         counter=load_tiktoken_counter(),
         files=LocalFiles(memory_home=settings.memory_home),
-        fingerprint=fingerprint_of(embedder),
+        fingerprint=fingerprint_of(embedder, name_policy(settings.context_policy, settings.context_model)),
         holder=name_this_process(),
         clock=read_clock,
         new_id=make_id,
@@ -72,16 +90,48 @@ def build_core(
     )
 
 
-def _choose_embedder(settings: Settings) -> Embedder:
+def _choose_embedder(settings: Settings, cache: EmbeddingCache) -> Embedder:
     match settings.embedding_provider:
         case EmbeddingProvider.LOCAL:
             return load_local_embedder()
         case EmbeddingProvider.HASH:
             return HashEmbedder(settings.embedding_dimensions or _DEFAULT_HASH_DIMENSIONS)
-        case EmbeddingProvider.OPENAI | EmbeddingProvider.VOYAGE:
-            raise ConfigError("EMBEDDING_PROVIDER: this provider is being built.")
+        case EmbeddingProvider.OPENAI:
+            return _build_paid_embedder(load_openai_transport(settings, clock=read_clock), settings, cache)
+        case EmbeddingProvider.VOYAGE:
+            return _build_paid_embedder(load_voyage_transport(settings, clock=read_clock), settings, cache)
         case _:
             assert_never(settings.embedding_provider)
+
+
+def _build_paid_embedder(transport: EmbeddingTransport, settings: Settings, cache: EmbeddingCache) -> ProviderEmbedder:
+    return ProviderEmbedder(
+        transport,
+        cache=cache,
+        counter=load_tiktoken_counter(),
+        limiter=_build_limiter(settings),
+        policy=RequestPolicy(
+            attempts=settings.embedding_max_retries + 1,
+            timeout_seconds=settings.embedding_timeout_ms / 1_000,
+            deadline_seconds=settings.embedding_deadline_seconds,
+        ),
+        clock=read_clock,
+        on_cache_fault=_tell_cache_fault,
+    )
+
+
+def _build_limiter(settings: Settings) -> ProviderLimiter:
+    return ProviderLimiter(
+        concurrency=settings.embedding_concurrency,
+        timing=Timing(now=time.monotonic, sleep=asyncio.sleep, random=random.random, clock=read_clock),
+        tokens_per_minute=settings.embedding_tokens_per_minute,
+        requests_per_minute=settings.embedding_requests_per_minute,
+    )
+
+
+def _tell_cache_fault(error: StorageError) -> None:
+    """A run goes on without the cache; what it then pays for twice must have a reason in the log."""
+    _log.warning("embedding_cache.failed", error=error.message)
 
 
 def share_core(core: Core) -> None:

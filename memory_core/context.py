@@ -4,7 +4,7 @@ A context goes ahead of a chunk in the embedding input and beside it in the text
 touched. It is made of the title, the heading path and the document's most telling words. Title and words are a
 recorded value (`ContextBasis`): an edit that moves the words a little must not move every vector of the document.
 
-Whoever changes what these functions return for what is stored changes `CONTEXT_POLICY` with it: it is part of every
+Whoever changes what these functions return for what is stored changes the policy's version with it: it is part of every
 fingerprint. (The lead came without: whatever has one is chunked anew, because its recipe changed.)
 """
 
@@ -13,12 +13,21 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
+from memory_core.embedding_settings import ContextPolicy
 from memory_core.models import ContextBasis
 
-CONTEXT_POLICY: Final = "prefix-1"
+_VERSIONS: Final[Mapping[ContextPolicy, str]] = MappingProxyType(
+    {
+        ContextPolicy.PREFIX: "prefix-1",
+        ContextPolicy.NATIVE: "native-1",
+        ContextPolicy.NONE: "none-1",
+        ContextPolicy.LLM: "llm-1",
+    }
+)
 
 CONTEXT_WORDS: Final = 12  # in a context; worth 3.7 points of pass@5 on contextual-eval
 TELLING_WORDS: Final = 24  # a recorded word may sink so far before it counts as replaced
@@ -52,6 +61,12 @@ namespace nil none null package pass private protected pub public raise ref retu
 switch template throw trait true try type typedef typename undefined unsafe unsigned usize var vec void yield
 """
 _STOP_WORDS: Final = frozenset(_FREQUENT_WORDS.split())
+
+
+def name_policy(policy: ContextPolicy, chat_model: str | None = None) -> str:
+    """The policy and its version as a fingerprint has it; contexts of two chat models are two policies."""
+    version = _VERSIONS[policy]
+    return f"{version}:{chat_model}" if policy is ContextPolicy.LLM else version
 
 
 def rank_words(content: str, limit: int = TELLING_WORDS) -> tuple[str, ...]:

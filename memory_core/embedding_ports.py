@@ -154,3 +154,50 @@ class ChatModel(Protocol):
     async def close(self) -> None:
         """Close the connections; may be called twice."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SituateRequest:
+    """A document as a reader sees it, and the texts of its chunks that want a context, in their order."""
+
+    content: str
+    texts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situated:
+    """One line a chunk, which says where it stands in its document; empty for a blank chunk, for no other.
+
+    `sentences` is None where the model failed on one of them: then the whole document goes without, and `reason` says
+    why. What was paid for is counted either way.
+    """
+
+    sentences: tuple[str, ...] | None
+    reason: str | None = None
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    requests: int = 0
+
+
+class ContextWriter(Protocol):
+    """Has a chat model write the contexts of chunks."""
+
+    @property
+    def model(self) -> str:
+        """The chat model's name; part of the context policy."""
+        ...
+
+    async def write(self, requests: Sequence[SituateRequest]) -> Sequence[Situated]:
+        """One result a document, in order. Documents do not share a fate, save for these two.
+
+        Raises:
+            EmbeddingUnavailableError: the provider's pauses, or the budgets, outlast the deadline. What was written is
+                in the cache: the caller tries the batch again.
+            EmbeddingError: the provider refuses whatever it is asked: its key, its model or its quota is wrong.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connections; may be called twice."""
+        ...

@@ -126,7 +126,10 @@ class EmbeddingSettings(BaseSettings):
     ] = None
     context_api_key: Annotated[
         SecretStr | None,
-        Field(alias="CONTEXT_API_KEY", description="Key of the chat endpoint; unset: OPENAI_API_KEY."),
+        Field(
+            alias="CONTEXT_API_KEY",
+            description="Key of the chat endpoint; unset: OPENAI_API_KEY, if it is on the server of OPENAI_BASE_URL.",
+        ),
     ] = None
     context_document_tokens: Annotated[
         int,
@@ -348,7 +351,8 @@ def _paid_rules(settings: EmbeddingSettings) -> list[Rule]:
 
 def _context_rules(settings: EmbeddingSettings) -> list[Rule]:
     known, policy = settings.known_model, settings.embedding_context
-    chat_key = settings.context_api_key or settings.openai_api_key
+    shares_server = settings.context_base_url in {None, settings.openai_base_url}
+    chat_key = settings.context_api_key or (settings.openai_api_key if shares_server else None)
     chat_host = settings.context_base_url or settings.openai_base_url
     return [
         (

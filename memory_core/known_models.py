@@ -1,7 +1,8 @@
 """What is published of paid embedding models: widths, limits, prices. Data only.
 
-Prices are US dollars for a million input tokens, read in November 2026 from the providers' pages; a setting overrides
-them. Limits of a request are those of the providers' API references.
+Prices are US dollars for a million input tokens; a setting overrides them. All figures were read on 1 December 2026 in
+copies of the providers' documentation: OpenAI's API reference (8,192 tokens a text and 300,000 a request for all
+embedding models), Voyage's and MongoDB's pages on models and prices. docs/providers.md has them as a table.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def _openai(width: int, usd: float, *, is_range: bool) -> KnownModel:
     return KnownModel(
         default_width=width,
         widths=(1, width) if is_range else (width,),
-        window_tokens=8_191,
+        window_tokens=8_192,
         request_tokens=300_000,
         request_texts=2_048,
         usd_per_million=usd,
@@ -53,11 +54,13 @@ def _openai(width: int, usd: float, *, is_range: bool) -> KnownModel:
     )
 
 
-def _voyage(request_tokens: int, usd: float, *, widths: tuple[int, ...] = _VOYAGE_WIDTHS) -> KnownModel:
+def _voyage(
+    request_tokens: int, usd: float, *, widths: tuple[int, ...] = _VOYAGE_WIDTHS, window_tokens: int = 32_000
+) -> KnownModel:
     return KnownModel(
         default_width=1_024,
         widths=widths,
-        window_tokens=32_000,
+        window_tokens=window_tokens,
         request_tokens=request_tokens,
         request_texts=1_000,
         usd_per_million=usd,
@@ -65,6 +68,7 @@ def _voyage(request_tokens: int, usd: float, *, widths: tuple[int, ...] = _VOYAG
 
 
 def _voyage_contextual(usd: float) -> KnownModel:
+    # A request may hold 120,000 tokens only where the server chunks; with chunks of ours it is 32,000 over all groups.
     return KnownModel(
         default_width=1_024,
         widths=_VOYAGE_WIDTHS,
@@ -97,6 +101,7 @@ VOYAGE_MODELS: Mapping[str, KnownModel] = MappingProxyType(
         "voyage-3-large": _voyage(120_000, 0.18),
         "voyage-code-3": _voyage(120_000, 0.18),
         "voyage-finance-2": _voyage(120_000, 0.12, widths=(1_024,)),
+        "voyage-law-2": _voyage(120_000, 0.12, widths=(1_024,), window_tokens=16_000),
         "voyage-multilingual-2": _voyage(120_000, 0.12, widths=(1_024,)),
     }
 )

@@ -349,7 +349,11 @@ class EmbeddedChunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedDocument:
-    """A document ready to be written: every chunk has a vector, its own or a stored one."""
+    """A document ready to be written: every chunk has a vector, its own or a stored one.
+
+    `texts_embedded` counts the texts whose vectors were computed now, `tokens_embedded` their tokens. `spans` is as in
+    EmbeddingResult, () for a document that was embedded as one or text by text.
+    """
 
     document: Document
     chunking: ChunkingResult
@@ -358,6 +362,8 @@ class EmbeddedDocument:
     context_basis: ContextBasis
     context_stale: bool
     tokens_embedded: int
+    texts_embedded: int = 0
+    spans: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,7 +385,8 @@ class Conflict:
 class StoreOutcome:
     """The truth about one request, told only after the write is committed.
 
-    `tokens_embedded` counts tokens that were really embedded (0 for unchanged content). `notes` are sentences for the
+    `texts_embedded` counts the chunks whose vectors were computed, `tokens_embedded` their tokens (0 for unchanged
+    content): all others were found again. `notes` are sentences for the
     caller: a lowered overlap, a derived id that was taken, a removed NUL.
     """
 
@@ -392,6 +399,7 @@ class StoreOutcome:
     strategy: str | None = None
     fingerprint: Fingerprint | None = None
     tokens_embedded: int = 0
+    texts_embedded: int = 0
     reason: str | None = None
     notes: tuple[str, ...] = ()
     error: AgentMemoryError | None = None
@@ -544,11 +552,10 @@ class DocumentChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingUsage:
-    """What an embedding call consumed. `cached` counts texts that had been paid for before and were found again."""
+    """What an embedding call consumed."""
 
     tokens: int
     requests: int
-    cached: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -556,11 +563,15 @@ class EmbeddingResult:
     """Vectors that mirror the groups given: `groups[d]` is a float32 array of shape (texts of d, dimensions).
 
     `windows[d][t]` says in how many windows text t of group d was embedded and averaged; 1 for almost every text.
+    `spans[d]` is how many texts each window of a long document has, where a contextual model saw it in several; and
+    `cached[d]` how many texts of the group had been paid for before.
     """
 
     groups: Sequence[Vector]
     windows: Sequence[Sequence[int]]
     usage: EmbeddingUsage
+    spans: Sequence[tuple[int, ...]] = ()
+    cached: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,7 +121,7 @@ def _written(write: DocumentWrite, version: int, core: Core) -> StoreOutcome:
     notes = document.notes
     if isinstance(write, EmbeddedDocument):
         chunk_count, strategy = len(write.chunks), write.chunking.strategy
-        tokens = write.tokens_embedded
+        tokens, texts = write.tokens_embedded, write.texts_embedded
         if write.context_stale:
             notes = (
                 *notes,
@@ -129,7 +129,7 @@ def _written(write: DocumentWrite, version: int, core: Core) -> StoreOutcome:
             )
     else:
         chunk_count, strategy = (base.chunk_count, base.strategy) if base else (0, None)
-        tokens = 0
+        tokens = texts = 0
     return StoreOutcome(
         outcome=_outcome(write),
         source_id=document.source_id,
@@ -140,6 +140,7 @@ def _written(write: DocumentWrite, version: int, core: Core) -> StoreOutcome:
         strategy=strategy,
         fingerprint=core.fingerprint,  # of every row of what is current, kept or new
         tokens_embedded=tokens,
+        texts_embedded=texts,
         reason=document.reason,
         notes=notes,
     )

@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from memory_core.files import DirectoryScan, FileReading
 from memory_core.models import (
     ChunkedDocument,
+    ChunkOptions,
     ChunkRow,
     Conflict,
+    ContentType,
     Deletion,
     Document,
     DocumentChange,
@@ -58,7 +60,11 @@ class TokenCounter(Protocol):
         ...
 
     def ends(self, text: str) -> NDArray[np.int64]:
-        """The code-point offset behind each token, ascending; a token that ends inside a code point ends behind it."""
+        """The code-point offset behind each token, ascending.
+
+        A token that ends inside a code point ends behind it; where the next one goes on over that, behind the next one.
+        So a token ends where one is said to end, and none goes on over that place.
+        """
         ...
 
 
@@ -66,7 +72,8 @@ class TokenCounter(Protocol):
 class EdgeCounter(TokenCounter, Protocol):
     """A TokenCounter that knows places where a token begins whatever stands around: there, counts add up.
 
-    So a slice is counted by what is ahead of its first edge, what is behind its last one, and the ends between them.
+    So a slice is counted by what is ahead of its first edge, what is behind its last one, and the ends between them. A
+    slice that ends in a non-blank where a token of the whole ends has nothing behind its last edge to count.
     """
 
     def end_parts(self, text: str) -> Iterator[NDArray[np.int64]]:
@@ -79,6 +86,10 @@ class EdgeCounter(TokenCounter, Protocol):
 
     def last_edge(self, text: str, start: int, end: int) -> int:
         """The last edge up to `end`, near to it; `start` where none is found."""
+        ...
+
+    def begins_alike(self, text: str, position: int) -> bool:
+        """Whether a text that begins here has the tokens of the whole from here on, if one of those begins here."""
         ...
 
 
@@ -107,7 +118,7 @@ class Embedder(Protocol):
 
     @property
     def is_contextual(self) -> bool:
-        """True where a text's vector depends on its whole group: then a document is embedded as a whole or not at all."""
+        """True where a text's vector depends on its whole group: a document is embedded as a whole or not at all."""
         ...
 
     async def embed(self, groups: Sequence[Sequence[str]], *, kind: EmbeddingKind) -> EmbeddingResult:
@@ -152,11 +163,60 @@ class WriteResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActiveSpace:
-    """What `meta` says is current for a database: a process that differs reads but does not write."""
+    """What `meta` says is current for a database: a process that differs reads but does not write.
+
+    `pending` is the embedding space that a re-embed fills; its processes may write too. `previous` is the one that some
+    documents still have although another was made active (`memory reembed --now`). Where either is there, the vector
+    leg does not cover everything.
+    """
 
     schema_version: int
     fingerprint: str
     lineage: str
+    pending: str | None = None
+    previous: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How much of what is stored has vectors of one embedding space, as the documents say it."""
+
+    fingerprint: str
+    documents: int
+    chunks: int
+    covered_documents: int
+    covered_chunks: int
+
+    @property
+    def is_complete(self) -> bool:
+        """True where every document is of the space."""
+        return self.covered_documents == self.documents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEmbedding:
+    """What one stored document says of its chunking and embedding. No body, no vector, no look at its rows."""
+
+    document_id: str
+    source_id: str
+    title: str
+    uri: str | None
+    content_type: ContentType
+    body_id: str
+    content_length: int
+    recipe: str
+    options: ChunkOptions
+    chunk_count: int
+    fingerprint: str
+    context_stale: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowSizes:
+    """Sums over chunk rows: tokens of the slices by our counter, and characters (code points) of their contexts."""
+
+    tokens: int = 0
+    context_chars: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,12 +262,66 @@ class MemoryStore(Protocol):
         It also ends grace periods and removes what killed processes left without an owner.
 
         Raises:
-            ForeignDatabaseError: rows without our `meta`, or a `meta` that names another schema or fingerprint.
+            ForeignDatabaseError: rows without our `meta`, or a `meta` that names another schema, or this fingerprint
+                neither as active nor as pending.
         """
         ...
 
     async def read_active_space(self) -> ActiveSpace | None:
         """What `meta` says, or None for a database that nothing was written to."""
+        ...
+
+    async def declare_space(self, fingerprint: Fingerprint) -> ActiveSpace:
+        """Make an embedding space the pending one, which may be written from then on; the active one stays as it is.
+
+        Raises:
+            ForeignDatabaseError: another space is pending.
+            NotFoundError: nothing was ever stored.
+        """
+        ...
+
+    async def activate_space(self, fingerprint: Fingerprint, *, complete: bool) -> ActiveSpace:
+        """Make an embedding space the active one; processes of the one before are refused from then on.
+
+        `complete` says that every document is of it: then no previous space is kept in mind.
+
+        Raises:
+            ForeignDatabaseError: a third space is pending.
+            NotFoundError: nothing was ever stored.
+        """
+        ...
+
+    async def count_coverage(self, fingerprint: str) -> Coverage:
+        """How much is of that embedding space. Reads an index of the documents alone."""
+        ...
+
+    async def find_embedded(
+        self, *, stale_in: str | None, source_ids: Sequence[str] = (), after: str | None = None, limit: int
+    ) -> Sequence[StoredEmbedding]:
+        """Documents by ascending document id, from behind `after`; with `source_ids` only these.
+
+        With `stale_in` only those that are not of that embedding space or are marked contextStale.
+        """
+        ...
+
+    async def measure_rows(self, document_ids: Sequence[str]) -> RowSizes:
+        """Sums over the rows of at most a few hundred documents, made by the server: no text travels."""
+        ...
+
+    async def acquire_reembed_lease(self, holder: Holder, *, seconds: float) -> Holder | None:
+        """Take or renew the one lease of re-embeds for so long. Returns None when it is ours, else who holds it.
+
+        Raises:
+            NotFoundError: nothing was ever stored.
+        """
+        ...
+
+    async def steal_reembed_lease(self, holder: Holder, dead: Holder, *, seconds: float) -> bool:
+        """Take the lease from a holder that is known to be dead; False when somebody else was first."""
+        ...
+
+    async def release_reembed_lease(self, holder: Holder) -> None:
+        """Give the lease back; nothing happens where it is no longer ours."""
         ...
 
     async def read_states(self, source_ids: Sequence[str]) -> Mapping[str, DocumentState]:
@@ -230,6 +344,9 @@ class MemoryStore(Protocol):
         """Write whole documents, all or none where the server has transactions. The results mirror `writes`.
 
         A document whose stored revision is already the write's own counts as written: a repeated call is harmless.
+
+        Raises:
+            ForeignDatabaseError: vectors of an embedding space that was neither active nor pending when they came.
         """
         ...
 

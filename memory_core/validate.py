@@ -32,6 +32,7 @@ from memory_core.models import (
 )
 from memory_core.ports import Core
 from memory_core.rules import CheckedRequest, check_request, default_options, plain_issue
+from memory_core.spaces import refuse_other_space
 
 _SUPERSEDED = "A newer text was stored under this id after this one was accepted; the newer one was kept."
 
@@ -60,7 +61,19 @@ async def validate_requests(requests: Sequence[StoreRequest], *, core: Core) -> 
     checked = [_check(request, core) for request in requests]
     wanted = {one for item in checked if isinstance(item, _Candidate) for one in item.source_ids()}
     states: Mapping[str, DocumentState] = await core.store.read_states(sorted(wanted)) if wanted else {}
-    return [item if isinstance(item, Failure) else _decide(item, states, core) for item in checked]
+    pending = await _read_pending_space(states, core)
+    return [item if isinstance(item, Failure) else _decide(item, states, core, pending) for item in checked]
+
+
+async def _read_pending_space(states: Mapping[str, DocumentState], core: Core) -> str | None:
+    """The space that a re-embed moves documents to from ours; asked only where one of them is of another space."""
+    if all(state.fingerprint == core.fingerprint.key for state in states.values()):
+        return None
+    space = await core.store.read_active_space()
+    if space is None:
+        return None
+    refuse_other_space(space, core.fingerprint.key)  # it may have changed since this process prepared
+    return space.pending
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +115,7 @@ def _check(request: StoreRequest, core: Core) -> _Candidate | Failure:
     )
 
 
-def _decide(candidate: _Candidate, states: Mapping[str, DocumentState], core: Core) -> Document:
+def _decide(candidate: _Candidate, states: Mapping[str, DocumentState], core: Core, pending: str | None) -> Document:
     source_id, notes = _choose_source_id(candidate, states)
     base = states.get(source_id) or _find_renamed(candidate, states)
     attributes = _merge_attributes(candidate, base, source_id)
@@ -129,7 +142,7 @@ def _decide(candidate: _Candidate, states: Mapping[str, DocumentState], core: Co
     )
     if base and _is_superseded(candidate, base):
         return replace(document, plan=Plan.NOTHING, notes=(*document.notes, _SUPERSEDED))
-    plan, reason = decide_plan(document, fingerprint=core.fingerprint.key)
+    plan, reason = decide_plan(document, fingerprint=core.fingerprint.key, pending=pending)
     return replace(document, plan=plan, reason=reason)
 
 
@@ -166,16 +179,16 @@ def _choose_source_id(candidate: _Candidate, states: Mapping[str, DocumentState]
     return own, (note,)
 
 
-def decide_plan(document: Document, *, fingerprint: str) -> tuple[Plan, str | None]:
+def decide_plan(document: Document, *, fingerprint: str, pending: str | None = None) -> tuple[Plan, str | None]:
     """What is still to be done for a document, and why where its content is equal. Pure.
 
     Currency is the content's hash, the recipe, the fingerprint, the number of chunks and what every chunk says of
-    itself.
+    itself. What is of the pending space already stays there: a process of the active space does not take it back.
     """
     base = document.base
     if base is None or base.content_hash != document.content_hash:
         return Plan.STORE, None
-    if reason := _why_again(document, base, fingerprint):
+    if reason := _why_again(document, base, {fingerprint, pending}):
         return Plan.STORE, reason
     if base.attributes.title != document.attributes.title:
         return Plan.STORE, None  # the title is part of every chunk's context; no vector is paid
@@ -190,11 +203,11 @@ def _are_same(stored: Attributes, given: Attributes) -> bool:
     return stored == given and json.dumps(stored.metadata, sort_keys=True) == json.dumps(given.metadata, sort_keys=True)
 
 
-def _why_again(document: Document, base: DocumentState, fingerprint: str) -> str | None:
+def _why_again(document: Document, base: DocumentState, current: set[str | None]) -> str | None:
     """Why equal content is stored again, or None."""
     if not is_complete(base):
         return "repaired: its chunks were not all of this content"
-    if base.fingerprint != fingerprint:
+    if base.fingerprint not in current:
         return "re-embedded: the embedding model changed"
     if base.recipe != document.recipe:
         return "re-chunked: the chunk options or the chunker changed"

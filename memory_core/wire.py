@@ -41,6 +41,7 @@ def outcome_json(outcome: StoreOutcome) -> Json:
         if fingerprint
         else None,
         "totalTokensEmbedded": outcome.tokens_embedded,
+        "textsEmbedded": outcome.texts_embedded,
         "reason": outcome.reason,
         "notes": list(outcome.notes),
         "error": {"kind": outcome.error.kind, "message": outcome.error.message, "retryable": outcome.error.retryable}

@@ -22,7 +22,9 @@ hypothesis_settings.register_profile("suite", derandomize=True, deadline=None, p
 hypothesis_settings.load_profile("suite")
 
 for name in [*os.environ]:
-    if name.startswith(("MONGODB_", "PREFECT_", "MEMORY_", "EMBEDDING_", "CHUNK_", "SEARCH_", "LOG_")):
+    if name.startswith(
+        ("MONGODB_", "PREFECT_", "MEMORY_", "EMBEDDING_", "CHUNK_", "SEARCH_", "LOG_", "OPENAI_", "VOYAGE_", "CONTEXT_")
+    ):
         if name == "MEMORY_CORPORA":
             continue
         del os.environ[name]

@@ -20,6 +20,8 @@ FEEDS = "feeds"
 FEED_FILES = "feed_files"
 TRASH = "trash"
 META = "meta"
+EMBEDDING_CACHE = "embedding_cache"
+EMBEDDING_CACHE_AGE = "embedding_cache_at_id_bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,12 @@ INDEXES: tuple[IndexSpec, ...] = (
     IndexSpec(
         DOCUMENTS, "documents_committedAt", (("committedAt", 1), ("revision", 1)), "what changed since (search index)"
     ),
+    IndexSpec(
+        DOCUMENTS,
+        "documents_fingerprint_chunkCount",
+        (("embedding.fingerprint", 1), ("chunking.chunkCount", 1)),
+        "how much is of an embedding space (covered: reads no row)",
+    ),
     IndexSpec(DOCUMENTS, "documents_versions_bodyId", (("versions.bodyId", 1),), "who owns a body"),
     IndexSpec(
         CHUNKS,
@@ -60,10 +68,19 @@ INDEXES: tuple[IndexSpec, ...] = (
     IndexSpec(TRASH, "trash_committedAt", (("committedAt", 1),), "what was deleted since (search index)"),
     IndexSpec(TRASH, "trash_expiresAt", (("expiresAt", 1),), "what the grace period has ended for"),
     IndexSpec(TRASH, "trash_versions_bodyId", (("versions.bodyId", 1),), "who owns a body"),
+    IndexSpec(
+        EMBEDDING_CACHE,
+        EMBEDDING_CACHE_AGE,
+        (("at", 1), ("_id", 1), ("bytes", 1)),
+        "what is too old, and what is beyond the size (covered: reads no vector)",
+    ),
+    IndexSpec(EMBEDDING_CACHE, "embedding_cache_expiresAt", (("expiresAt", 1),), "the server forgets by itself"),
 )
 
 # `openKey` exists only while a submission is open, so only those are unique.
 _SPARSE = frozenset({"submissions_openKey_unique"})
+# The server deletes a row of these once the time in the field has come: the safety net where nobody evicts.
+_EXPIRING = frozenset({"embedding_cache_expiresAt"})
 
 
 def create_indexes(database: Database[Row]) -> None:
@@ -76,6 +93,7 @@ def create_indexes(database: Database[Row]) -> None:
                     name=spec.name,
                     unique=spec.unique,
                     sparse=spec.name in _SPARSE,
+                    **({"expireAfterSeconds": 0} if spec.name in _EXPIRING else {}),
                 )
                 for spec in INDEXES
                 if spec.collection == collection

@@ -152,6 +152,8 @@ def content_fields(embedded: EmbeddedDocument) -> Row:
             "fingerprint": fingerprint.key,
             "contextBasis": {"title": embedded.context_basis.title, "words": list(embedded.context_basis.words)},
             "contextStale": embedded.context_stale,
+            # How many chunks each window of a long document had; absent for one that the model saw as a whole.
+            **({"windows": list(embedded.spans)} if embedded.spans else {}),
         },
     }
 
@@ -285,12 +287,7 @@ def read_stored_document(row: Mapping[str, Any], tally: ChunkTally | None) -> St
             dimensions=embedding["dimensions"],
             context_policy=embedding["contextPolicy"],
         ),
-        options=ChunkOptions(
-            size=chunking["chunkSizeTokens"],
-            overlap=chunking["chunkOverlapTokens"],
-            minimum=chunking["chunkMinTokens"],
-            language=chunking.get("chunkLanguage", ""),  # rows of before there was one
-        ),
+        options=read_options(chunking),
         versions=tuple(
             StoredVersion(
                 version=entry["version"],
@@ -302,6 +299,16 @@ def read_stored_document(row: Mapping[str, Any], tally: ChunkTally | None) -> St
             )
             for entry in row["versions"]
         ),
+    )
+
+
+def read_options(chunking: Mapping[str, Any]) -> ChunkOptions:
+    """The sizes that a document was chunked with."""
+    return ChunkOptions(
+        size=chunking["chunkSizeTokens"],
+        overlap=chunking["chunkOverlapTokens"],
+        minimum=chunking["chunkMinTokens"],
+        language=chunking.get("chunkLanguage", ""),  # rows of before there was one
     )
 
 

@@ -6,20 +6,20 @@ runs have their own.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from bson import ObjectId
 from bson.errors import InvalidId
-from pymongo.errors import DuplicateKeyError, OperationFailure
+from pymongo.errors import OperationFailure
 
 from memory_core.adapters import mongo_rows as rows
 from memory_core.adapters.mongo_connection import MongoConnection, Row, ask_server
 from memory_core.adapters.mongo_deletes import delete_documents
 from memory_core.adapters.mongo_health import check_health
-from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, META, TRASH, create_indexes
+from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, TRASH, create_indexes
+from memory_core.adapters.mongo_spaces import SCHEMA_VERSION, MongoSpaces, found_space, read_space
 from memory_core.adapters.mongo_sweeps import living_ids, sweep
 from memory_core.adapters.mongo_writes import write_group
 from memory_core.errors import ForeignDatabaseError, NotFoundError
@@ -29,6 +29,7 @@ from memory_core.models import (
     Deletion,
     DocumentChange,
     DocumentState,
+    EmbeddedDocument,
     Fingerprint,
     HitRow,
     SearchFilters,
@@ -37,19 +38,18 @@ from memory_core.models import (
     StoredDocument,
 )
 from memory_core.ports import ActiveSpace, DeleteSelector, DocumentWrite, ListQuery, StoreHealth, WriteResult
+from memory_core.spaces import refuse_other_space
 
-SCHEMA_VERSION = 1
-_META_ID = "memory"
 _TRANSACTION_SHARE_OF_CACHE = 0.08
 # Where serverStatus is not allowed: the smallest cache that MongoDB accepts, so that the guard errs on the safe side.
 _SMALLEST_CACHE_BYTES = 256 * 1024 * 1024
 
 
-class MongoStore:
+class MongoStore(MongoSpaces):
     """Documents, bodies and chunk rows in one database."""
 
     def __init__(self, connection: MongoConnection, *, versions_kept: int, trash_days: int = 7) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._versions_kept = versions_kept
         self._trash_days = trash_days
         self._prepared: ActiveSpace | None = None
@@ -65,53 +65,16 @@ class MongoStore:
         return self._prepared
 
     def _prepare(self, fingerprint: Fingerprint) -> ActiveSpace:
-        space = self._read_active_space() or self._found(fingerprint)
+        space = read_space(self._connection) or found_space(self._connection, fingerprint)
         if space.schema_version != SCHEMA_VERSION:
             raise ForeignDatabaseError(
                 f"This database has schema {space.schema_version} and this program writes schema {SCHEMA_VERSION}. "
                 "Nothing was written: use the program's version that the database was made with."
             )
-        if space.fingerprint != fingerprint.key:
-            raise ForeignDatabaseError(
-                f"This database holds vectors of {space.fingerprint}, the settings ask for {fingerprint.key}. "
-                "Nothing was written: set EMBEDDING_PROVIDER and EMBEDDING_MODEL back, or use another MONGODB_DB_NAME."
-            )
+        refuse_other_space(space, fingerprint.key)
         create_indexes(self._connection.database)
         sweep(self._connection)
         return space
-
-    def _found(self, fingerprint: Fingerprint) -> ActiveSpace:
-        """Make an empty database ours. Two processes at once agree: the first insert wins."""
-        for name in (DOCUMENTS, CHUNKS):
-            if self._connection.collection(name).find_one({}, {"_id": 1}):
-                raise ForeignDatabaseError(
-                    f"The database {self._connection.database.name!r} holds {name} that this program did not make. "
-                    "Nothing was written: set MONGODB_DB_NAME to an empty database."
-                )
-        row: Row = {
-            "_id": _META_ID,
-            "schemaVersion": SCHEMA_VERSION,
-            "fingerprint": fingerprint.key,
-            "lineage": uuid.uuid4().hex,
-        }
-        try:
-            self._connection.collection(META).insert_one(row)
-        except DuplicateKeyError:
-            space = self._read_active_space()
-            if space:
-                return space
-            raise
-        return ActiveSpace(schema_version=SCHEMA_VERSION, fingerprint=fingerprint.key, lineage=row["lineage"])
-
-    async def read_active_space(self) -> ActiveSpace | None:
-        """See MemoryStore."""
-        return await self._connection.run(self._read_active_space)
-
-    def _read_active_space(self) -> ActiveSpace | None:
-        row = self._connection.collection(META).find_one({"_id": _META_ID})
-        if row is None:
-            return None
-        return ActiveSpace(schema_version=row["schemaVersion"], fingerprint=row["fingerprint"], lineage=row["lineage"])
 
     # --- states ---
 
@@ -193,9 +156,23 @@ class MongoStore:
         return await self._connection.run(self._write_together, writes, now)
 
     def _write_together(self, writes: Sequence[DocumentWrite], now: datetime) -> list[WriteResult]:
+        self._refuse_retired_space(writes)
         return write_group(
             self._connection, writes, now=now, versions_kept=self._versions_kept, atomic=self._transactions()
         )
+
+    def _refuse_retired_space(self, writes: Sequence[DocumentWrite]) -> None:
+        """Another process may have made another space the active one since this one prepared."""
+        spaces = {write.fingerprint.key for write in writes if isinstance(write, EmbeddedDocument)}
+        space = read_space(self._connection) if spaces else None
+        if space is None:
+            return
+        try:
+            for fingerprint in sorted(spaces):
+                refuse_other_space(space, fingerprint)
+        except ForeignDatabaseError:
+            self._prepared = None  # the next store is refused before it pays for vectors
+            raise
 
     def _transactions(self) -> bool:
         if self._has_transactions is None:

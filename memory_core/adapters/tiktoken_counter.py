@@ -17,7 +17,7 @@ import tiktoken
 from numpy.typing import NDArray
 
 from memory_core.adapters.tiktoken_edges import first_edge, last_edge
-from memory_core.adapters.tiktoken_parts import PartEncoder
+from memory_core.adapters.tiktoken_parts import PartEncoder, goes_on
 from memory_core.errors import ConfigError
 
 _NAME = "cl100k_base"
@@ -50,7 +50,7 @@ class TiktokenCounter:
         return _load_encoder().count(text)
 
     def ends(self, text: str) -> NDArray[np.int64]:
-        """The code-point offset behind each token, ascending; a token that ends inside a code point ends behind it."""
+        """The code-point offset behind each token, ascending; where one ends, none goes on over it."""
         parts = list(self.end_parts(text))
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 
@@ -65,6 +65,10 @@ class TiktokenCounter:
     def last_edge(self, text: str, start: int, end: int) -> int:
         """The last edge up to `end`, near to it; `start` where none is found."""
         return last_edge(text, start, end)
+
+    def begins_alike(self, text: str, position: int) -> bool:
+        """Whether a text that begins here has the tokens of the whole from here on, if one of those begins here."""
+        return goes_on(text, position)
 
 
 def load_tiktoken_counter() -> TiktokenCounter:

@@ -26,6 +26,9 @@ from memory_core.errors import InternalError
 
 PART_CHARS: Final = 1 << 16
 WINDOW_CHARS: Final = 1 << 12
+# What stands at the ends of a chunk, as in `.` and `**`: the same few again and again.
+_SHORT_CHARS: Final = 8
+_KEPT_COUNTS: Final = 1 << 12
 
 Tokens = NDArray[np.uint32]
 
@@ -42,6 +45,7 @@ _BLANK = re.compile(f"[{_BLANKS}]")
 _BLANK_RUN = re.compile(f"[{_BLANKS}]*+")
 _LAST_NO_BLANK = regex.compile(f"(?r)[^{_BLANKS}]")
 _LINE_ENDS = re.compile(r"[\r\n]*+")
+_LETTER: Final = r"\p{L}"
 _DIGIT: Final = r"\p{N}"
 _SYMBOL: Final = r"[^\s\p{L}\p{N}]"
 _DIGITS_A_PIECE: Final = 3
@@ -57,6 +61,7 @@ class PartEncoder:
         self, encoding: tiktoken.Encoding, *, part_chars: int = PART_CHARS, window_chars: int = WINDOW_CHARS
     ) -> None:
         self.encoding = encoding
+        self._count_short = lru_cache(_KEPT_COUNTS)(self._count_at_once)
         self._part_chars = part_chars
         self._window_chars = window_chars
         self._chars_per_token = np.zeros(encoding.max_token_value + 1, dtype=np.uint8)
@@ -67,19 +72,32 @@ class PartEncoder:
             leads = [byte & _CONTINUATION_MASK != _CONTINUATION for byte in token]
             self._chars_per_token[rank] = sum(leads)
             self._begins_inside[rank] = not leads[0]
+        # Of some tokens only the last bytes of a code point are ahead of the next one.
+        self._goes_over = self._begins_inside & (self._chars_per_token > 0)
 
     def count(self, text: str) -> int:
         """Tokens of the text."""
+        if len(text) <= _SHORT_CHARS:
+            return self._count_short(text)
         if len(text) <= self._part_chars:
-            return len(self.encoding.encode_ordinary(text))
+            return self._count_at_once(text)
         return sum(map(len, self.encode(text)))
 
+    def _count_at_once(self, text: str) -> int:
+        return len(self.encoding.encode_ordinary(text))
+
     def ends(self, text: str) -> Iterator[NDArray[np.int64]]:
-        """Yield, in parts, the code-point offset behind each token."""
+        """Yield, in parts, the code-point offset behind each token.
+
+        A token that ends inside a code point ends behind it; where the next one goes on over that, behind the next one.
+        """
         offset = 0
         for tokens in self.encode(text):
             ends = np.cumsum(self._chars_per_token[tokens], dtype=np.int64) + offset
             offset = int(ends[-1])
+            for row in np.flatnonzero(self._goes_over[tokens])[::-1].tolist():
+                inside = int(np.searchsorted(ends, ends[row - 1]))
+                ends[inside:row] = ends[row]
             yield ends
 
     def encode(self, text: str) -> Iterator[Tokens]:
@@ -191,6 +209,16 @@ class PartEncoder:
         return self.encoding._encode_single_piece(joined) == [first, second]  # noqa: SLF001 - there is no public way
 
 
+def goes_on(text: str, cut: int) -> bool:
+    """Whether a row of letters or of signs goes on over a place, so that its rest is a piece of its own there."""
+    if not 0 < cut < len(text) or _splits_contraction(text, cut):
+        return False
+    before, after = text[cut - 1], text[cut]
+    if _is(_LETTER, before):
+        return _is(_LETTER, after)
+    return all(_is(_SYMBOL, char) for char in (before, after, text[cut + 1 : cut + 2]))
+
+
 def _is_inside(text: str, start: int, cut: int) -> bool:
     """Whether what is ahead of a place and behind it has the pieces of the whole, but for one that is cut there.
 
@@ -208,6 +236,8 @@ def _is_inside(text: str, start: int, cut: int) -> bool:
 
 
 def _splits_contraction(text: str, cut: int) -> bool:
+    if "'" not in text[max(cut - 2, 0) : cut]:
+        return False
     found = (_CONTRACTION.match(text, at) for at in range(max(cut - 2, 0), cut))
     return any(contraction and contraction.end() > cut for contraction in found)
 
@@ -225,7 +255,7 @@ def _is(pattern: str, char: str) -> bool:
     return bool(_load_engine(pattern).encode_ordinary(char))
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=4)
 def _load_engine(pattern: str) -> tiktoken.Encoding:
     """An encoding with a token for each byte, so that every match has tokens, and what lies between has none."""
     ranks = {bytes([byte]): byte for byte in range(256)}

@@ -8,18 +8,25 @@ from __future__ import annotations
 
 import re
 from array import array
-from functools import lru_cache
+from itertools import accumulate
 
 from memory_core.chunk.front_matter import measure_front_matter
 from memory_core.chunk.markdown_html import measure_html
+from memory_core.chunk.markdown_lines import (
+    CODE_INDENT_COLUMNS,
+    atx_lines,
+    atx_name,
+    closing_fence,
+    count_columns,
+    item_lines,
+    left_of,
+)
 from memory_core.chunk.markdown_tables import measure_table
 from memory_core.chunk.outline import Outline
 from memory_core.chunk.structure import ITEM_STEP, Structure, block_level
 
 MARKDOWN_STRATEGY = "markdown-structural"
 
-_TAB_COLUMNS = 4
-_CODE_INDENT_COLUMNS = 4
 _MAX_ITEM_GAP_COLUMNS = 4
 # Deeper containers are read as plain text: each level of quotes copies its text once.
 _MAX_DEPTH = 12
@@ -35,10 +42,13 @@ _INDENTED = re.compile(r"\n[ \t]")
 _LINE_END = re.compile(r"\n")
 _INDENT = re.compile(r"[ \t]*+")
 _ATX = re.compile(r"(#{1,6})(?=[ \t\n])([^\n]*)")
-_ATX_CLOSING = re.compile(r"(?:^|[ \t])#+[ \t]*$")
 _SETEXT = re.compile(r"(=++|-++)[ \t]*+\n")
 _BREAK = re.compile(r"([-*_])(?:[ \t]*+\1){2,}+[ \t]*+\n")
 _ITEM = re.compile(r"([-+*]|\d{1,9}[.)])([ \t]++|(?=\n))")
+# What begins with a letter at the left edge is text.
+_UNDERLINED = {mark: re.compile(rf"(?:\n[A-Za-z][^\n]*+\n{mark}++[ \t]*+(?=\n))++") for mark in "=-"}
+# An item, and neither a thematic break nor the second line of a table or of a heading.
+_IS_ITEM = re.compile(r"(?:[-+*]|\d{1,9}[.)])[ \t][A-Za-z`\[(]")
 _NO_PARAGRAPH = re.compile(r"#{1,6}[ \t\n]|>|([-*_])(?:[ \t]*\1){2,}+[ \t]*+\n")
 _REFERENCES = re.compile(r"(?: {0,3}\[[^\]\n]++\]:[^\n]*+\n)++")
 _FENCE = re.compile(r"(`{3,}+)[^`\n]*+\n|(~{3,}+)")
@@ -96,9 +106,8 @@ class _Blocks:
     def _read_event(self, event: re.Match[str]) -> int:
         """Read a line that begins with a mark; return the line end ahead of what is next."""
         line, start, mark = event.start(), event.start(2), event[2]
-        indent = _columns(event[1])
-        depth = self._depth_at(indent)
-        if indent - self._column(depth) < _CODE_INDENT_COLUMNS:
+        indent = count_columns(event[1])
+        if indent - self._column(self._depth_at(indent)) < CODE_INDENT_COLUMNS:
             after = self._read_mark(mark, line, start, indent)
             if after is not None:
                 return after
@@ -121,6 +130,8 @@ class _Blocks:
                 after = self._read_setext(start, indent)
             case "|" | ":":
                 after = self._read_table(line, start)
+            case _ if _IS_ITEM.match(self._source, start):
+                after = self._read_item(line, start, indent)
             case _:
                 after = self._read_table(line, start) if mark == "-" else None
                 after = self._read_setext(start, indent) if mark == "-" and after is None else after
@@ -164,9 +175,9 @@ class _Blocks:
         if not self._items and not self._base and self._source[line + 1] not in " \t":
             self._open_paragraph(line)
             return
-        indent = _columns(self._indent_of(line))
+        indent = count_columns(self._indent_of(line))
         depth = self._enter(indent)
-        if indent - self._column(depth) >= _CODE_INDENT_COLUMNS:
+        if indent - self._column(depth) >= CODE_INDENT_COLUMNS:
             if not self._in_code:
                 self._open_block(line, whole=True)
             self._in_code = True
@@ -189,10 +200,22 @@ class _Blocks:
         if self._items or self._depth:
             self._open_block(line)
         else:
-            name = _ATX_CLOSING.sub("", heading[2].rstrip())
-            self._outline.add_heading(line, heading.end() - 1, len(heading[1]), name)
+            alike = None if indent else atx_lines(len(heading[1])).match(self._source, heading.end())
+            if alike:
+                self._end_leaf()
+                return self._add_headings(line, alike.end(), len(heading[1]), lines_each=1)
+            self._outline.add_heading(line, heading.end() - 1, len(heading[1]), atx_name(heading[2]))
         self._end_leaf()
         return heading.end()
+
+    def _add_headings(self, line: int, end: int, depth: int, *, lines_each: int) -> int:
+        """Add headings of one depth that follow each other, of one line or two (underlined); return `end`."""
+        lines = self._source[line + 1 : end].split("\n")
+        edges = array("i", accumulate(map(len, lines), lambda edge, length: edge + length + 1, initial=line))
+        starts, ends = edges[:-1:lines_each], array("i", (edge - 1 for edge in edges[lines_each::lines_each]))
+        names = [line.strip() for line in lines[::2]] if lines_each > 1 else [atx_name(line[depth:]) for line in lines]
+        self._outline.add_headings(starts, ends, depth, names)
+        return end
 
     def _read_setext(self, start: int, indent: int) -> int | None:
         underline = _SETEXT.match(self._source, start)
@@ -202,11 +225,13 @@ class _Blocks:
         position = references.end() - 1 if references else self._setext_start
         if position + 1 >= start - indent:
             return None
-        depth, was_block = 1 if underline[1][0] == "=" else 2, position == self._setext_start
+        mark, was_block = underline[1][0], position == self._setext_start
+        depth, end = 1 if mark == "=" else 2, underline.end() - 1
         name = self._source[position:start]
-        self._outline.add_heading(position, underline.end() - 2, depth, name, was_block=was_block)
+        self._outline.add_heading(position, end - 1, depth, name, was_block=was_block)
         self._end_leaf()
-        return underline.end() - 1
+        alike = _UNDERLINED[mark].match(self._source, end)
+        return self._add_headings(end, alike.end(), depth, lines_each=2) if alike else end
 
     def _read_break(self, line: int, start: int, indent: int) -> int | None:
         thematic = _BREAK.match(self._source, start)
@@ -242,8 +267,8 @@ class _Blocks:
         self._end_leaf()
         run = fence[1] or fence[2]
         opening_end = self._source.find("\n", fence.end(1) if fence[1] else fence.end())
-        limit = self._item_end(opening_end)
-        closing = _closing_fence(run[0], len(run), self._column(len(self._items))).search(
+        limit = self._item_end(opening_end) if self._items else len(self._source) - 1
+        closing = closing_fence(run[0], len(run), self._column(len(self._items))).search(
             self._source, opening_end, limit + 1
         )
         return closing.end() - 1 if closing else limit
@@ -273,7 +298,7 @@ class _Blocks:
         level = block_level(self._depth + depth)
         self._end_leaf()
         self._outline.add_block(line + self._offset, level + ITEM_STEP * is_sibling, whole=not is_sibling)
-        gap = _columns(item[2])
+        gap = count_columns(item[2])
         self._items.append(indent + len(item[1]) + (gap if 0 < gap <= _MAX_ITEM_GAP_COLUMNS and not is_empty else 1))
         if fence := _FENCE.match(self._source, content):
             return self._skip_fence(fence)
@@ -281,7 +306,7 @@ class _Blocks:
         end = self._source.find("\n", content)
         if not self._paragraph_open or "\t" in item[2]:
             return end
-        alike = _item_lines(self._source[line + 1 : start], item[1][-1], item[2]).match(self._source, end)
+        alike = item_lines(self._source[line + 1 : start], item[1][-1], item[2]).match(self._source, end)
         if alike is None:
             return end
         # The lines below are items like this one, without anything between: one level, and nothing to look at.
@@ -310,6 +335,8 @@ class _Blocks:
 
     def _enter(self, indent: int) -> int:
         """Leave the items that a line at this column is not part of; return how many are left."""
+        if not self._items:
+            return 0
         del self._items[self._depth_at(indent) :]
         return len(self._items)
 
@@ -323,14 +350,12 @@ class _Blocks:
         return self._items[depth - 1] if depth else self._base
 
     def _item_end(self, at: int) -> int:
-        """The line end ahead of the first line at or behind `at` that is left of the item's content."""
-        if not self._items:
-            return len(self._source) - 1
+        """The line end ahead of the first line at or behind `at` that is left of the open item's content."""
         column = self._items[-1]
         # Kept until it is passed: an item of many fences is searched once.
         end = self._item_ends.get(column, -1)
         if end <= at:
-            outside = _left_of(column).search(self._source, at)
+            outside = left_of(column).search(self._source, at)
             end = outside.start() if outside else len(self._source) - 1
             self._item_ends[column] = end
         return end
@@ -350,24 +375,3 @@ class _Blocks:
     def _indent_of(self, line: int) -> str:
         indent = _INDENT.match(self._source, line + 1)
         return indent[0] if indent else ""
-
-
-def _columns(indent: str) -> int:
-    return len(indent.expandtabs(_TAB_COLUMNS)) if "\t" in indent else len(indent)
-
-
-@lru_cache(maxsize=256)
-def _closing_fence(mark: str, length: int, column: int) -> re.Pattern[str]:
-    return re.compile(rf"\n[ \t]{{0,{column + _CODE_INDENT_COLUMNS - 1}}}{re.escape(mark)}{{{length},}}+[ \t]*+\n")
-
-
-@lru_cache(maxsize=256)
-def _item_lines(indent: str, mark: str, gap: str) -> re.Pattern[str]:
-    """Items of a line each, with this mark and text that is a paragraph."""
-    bullet = r"\d{1,9}+" + re.escape(mark) if mark in ".)" else re.escape(mark)
-    return re.compile(rf"(?:\n{re.escape(indent)}{bullet}{gap}(?=[A-Za-z(\[])[^\n]*+)++")
-
-
-@lru_cache(maxsize=256)
-def _left_of(column: int) -> re.Pattern[str]:
-    return re.compile(rf"\n(?=[^\n])(?! {{{column}}}|[ \t]*+(?:\n|\Z)|\t)")

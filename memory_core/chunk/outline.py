@@ -137,6 +137,26 @@ class Outline:
             self._ends[self._open.pop()[1]] = position
         self._open.append((depth, self._add_section(position, name)))
 
+    def add_headings(self, starts: array[int], ends: array[int], depth: int, names: Sequence[str]) -> None:
+        """Headings of one depth with nothing between them, at least one: what `add_heading` does, in one go."""
+        self.add_heading(starts[0], ends[0], depth, names[0])
+        following = starts[1:]
+        if not following:
+            return
+        count, row = len(following), len(self._names)
+        self._positions.extend(following)
+        self._bodies.extend(following)
+        self._levels.extend(array("B", (depth,)) * count)
+        self._glued.extend(array("B", (0,)) * count)
+        self._chain_cut, self._chain_end = len(self._positions) - 1, ends[-1]
+        self._starts.extend(following)
+        self._rows.extend(range(row, row + count))
+        self._ends[-1:] = following
+        self._ends.append(-1)
+        self._parents.extend(array("i", (self._parents[-1],)) * count)
+        self._names.extend(map(self._share_name, names[1:]))
+        self._open[-1] = (depth, row + count - 1)
+
     def _take_back(self, position: int) -> None:
         if self._pending is not None:
             if self._pending[0] == position:
@@ -195,12 +215,16 @@ class Outline:
         self._begin(position, row)
         self._ends.append(-1)
         self._parents.append(self._open[-1][1] if self._open else 0)
+        self._names.append(self._share_name(name))
+        return row
+
+    def _share_name(self, name: str) -> str:
+        """The name as it is shown, one string for equal ones."""
         known = self._known_names.get(name)
         if known is None:
             known = _clip(name)
             known = self._known_names.setdefault(known, known)
-        self._names.append(known)
-        return row
+        return known
 
     def _begin(self, position: int, row: int) -> None:
         if len(self._starts) > 1 and self._starts[-1] == position:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from array import array
+from functools import lru_cache
 
 from memory_core.chunk.outline import Outline
 from memory_core.chunk.rst_tables import read_grid_table, read_simple_table
@@ -156,12 +158,32 @@ class _Blocks:
             title, length = source[line + 1 : end].rstrip(), len(underline["rule"].rstrip())
             if length >= _SURE_ADORNMENT_CHARS or _width(title) <= length:
                 self._add_title(line, underline.end() - 1, underline["rule_char"], title)
-                return underline.end() - 1
+                return self._read_titles(underline.end() - 1, underline["rule_char"])
         paragraph = _PARAGRAPH.match(source, end + 1)
         after = paragraph.end() - 1 if paragraph else end
         is_term = after == end < self._last and source[end + 1] in " \t"
         self._open(line, "definition" if is_term else "text")
         return after if is_term else self._read_literal(after)
+
+    def _read_titles(self, line: int, style: str) -> int:
+        """Titles of the same style that follow each other, without anything between."""
+        starts, ends, titles = array("i"), array("i"), list[str]()
+        following = _underlined(style)
+        while found := following.match(self._source, line):
+            title, length = found["title"].rstrip(), len(found["rule"])
+            if (
+                length < _SURE_ADORNMENT_CHARS
+                and not (title.isascii() and len(title) <= length)
+                and _width(title) > length
+            ):
+                break
+            starts.append(found.start("title") - 1)
+            ends.append(found.end() - 1)
+            titles.append(title)
+            line = found.end()
+        if starts:
+            self._outline.add_headings(starts, ends, self._depth_of(style), titles)
+        return line
 
     def _read_literal(self, line: int) -> int:
         """What is below a paragraph that ends with `::`: indented, or quoted by the same sign on each line."""
@@ -200,13 +222,16 @@ class _Blocks:
         return found is not None and found.lastgroup == "enumerator"
 
     def _add_title(self, line: int, end: int, style: str, title: str) -> None:
-        """A style's level is its rank among the styles seen so far."""
-        if style not in self._styles:
-            self._styles.append(style)
-        depth = min(self._styles.index(style) + 1, SECTION_LEVELS)
+        depth = self._depth_of(style)
         position, self._label = (line if self._label is None else self._label), None
         self._outline.add_heading(position, end - 1, depth, title.strip())
         self._reset("title")
+
+    def _depth_of(self, style: str) -> int:
+        """A style's level is its rank among the styles seen so far."""
+        if style not in self._styles:
+            self._styles.append(style)
+        return min(self._styles.index(style) + 1, SECTION_LEVELS)
 
     def _open(self, line: int, kind: str, *, whole: bool = False) -> None:
         if self._label is not None:
@@ -331,6 +356,12 @@ class _Blocks:
 
     def _ends_with_colons(self, end: int) -> bool:
         return self._source[end - 1] in ": " and self._source[max(end - _TAB_COLUMNS, 0) : end].rstrip().endswith("::")
+
+
+@lru_cache(maxsize=64)
+def _underlined(sign: str) -> re.Pattern[str]:
+    """A title that begins with a word, which no list does, and its underline; up to the line end behind it."""
+    return re.compile(rf"\n++(?P<title>[A-Za-z]++(?![.)])[^\n]*+)\n(?P<rule>{re.escape(sign)}++)[ \t]*+(?=\n)")
 
 
 def _columns(indent: str) -> int:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from itertools import accumulate, pairwise
+from functools import lru_cache
+from itertools import accumulate
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +35,7 @@ class Ruler:
     def __init__(self, text: str, counter: TokenCounter) -> None:
         self._text = text
         self._counter = counter
-        self._edges = counter if isinstance(counter, EdgeCounter) else None
+        self._edges = cast("EdgeCounter", counter) if _knows_edges(type(counter)) else None
         parts = self._edges.end_parts(text) if self._edges else (counter.ends(text),)
         ending = _count_endings(parts, len(text))
         per_block = np.add.reduceat(ending, np.arange(0, len(text), _BLOCK_CHARS), dtype=np.int64)
@@ -51,16 +53,22 @@ class Ruler:
 
     def _count_fresh(self, start: int, end: int) -> int:
         """Count only what is ahead of the first edge and behind the last one, where the tokenizer knows edges."""
-        text, count = self._text, self._counter.count
-        if self._edges is None:
+        text, count, edges = self._text, self._counter.count, self._edges
+        if edges is None:
             return count(text[start:end])
-        first = self._edges.first_edge(text, start, end)
-        last = self._edges.last_edge(text, first, end)
+        first = (
+            start if self._ends_at(start) and edges.begins_alike(text, start) else edges.first_edge(text, start, end)
+        )
+        last = end if self._ends_at(end) and not text[end - 1].isspace() else edges.last_edge(text, first, end)
         if first >= last:
             return count(text[start:end])
         ahead = count(text[start:first]) if start < first else 0
         behind = count(text[last:end]) if last < end else 0
         return ahead + self.before(last) - self.before(first) + behind
+
+    def _ends_at(self, position: int) -> bool:
+        """Whether a token of the whole text ends at the position, and none goes on over it."""
+        return position > 0 and self._ending[position - 1] > 0
 
     def estimate(self, start: int, end: int) -> int:
         """About how many tokens the slice has."""
@@ -76,22 +84,21 @@ class Ruler:
         ended = self.before(position)
         return ended if position and self._ending[position - 1] else min(ended + 1, self._total)
 
-    def before_all(self, positions: Places) -> Places:
-        """`before` of many positions at once; they ascend."""
-        tokens = np.zeros(len(positions), dtype=np.int32)
+    def measure_all(self, starts: Places, ends: Places) -> tuple[Places, Places]:
+        """`before` of many starts and `through` of many ends at once; both ascend, and no end is 0."""
         ending = np.frombuffer(self._ending, dtype=np.uint8)
-        rows = np.searchsorted(positions, np.arange(0, len(ending) + _PART_CHARS + 1, _PART_CHARS), "right").tolist()
-        for part, (first, stop) in enumerate(pairwise(rows)):
-            if first < stop:
-                offset = part * _PART_CHARS
-                sums = np.cumsum(ending[offset : offset + _PART_CHARS], dtype=np.int64)
-                tokens[first:stop] = sums[positions[first:stop] - offset - 1] + self._sums[part * _PART_BLOCKS]
-        return tokens
-
-    def through_all(self, positions: Places) -> Places:
-        """`through` of many positions at once; they ascend and are not 0."""
-        ended = np.frombuffer(self._ending, dtype=np.uint8)[positions - 1] > 0
-        return np.minimum(self.before_all(positions) + ~ended, np.int32(self._total))
+        before, ended = np.zeros(len(starts), dtype=np.int32), np.zeros(len(ends), dtype=np.int32)
+        parts = np.arange(0, len(ending) + _PART_CHARS + 1, _PART_CHARS)
+        columns = ((starts, before), (ends, ended))
+        rows = [np.searchsorted(positions, parts, "right").tolist() for positions, _ in columns]
+        for part in range(len(parts) - 1):
+            offset = part * _PART_CHARS
+            sums = np.cumsum(ending[offset : offset + _PART_CHARS], dtype=np.int32)
+            for (positions, tokens), bounds in zip(columns, rows, strict=True):
+                first, stop = bounds[part], bounds[part + 1]
+                if first < stop:
+                    tokens[first:stop] = sums[positions[first:stop] - (offset + 1)] + self._sums[part * _PART_BLOCKS]
+        return before, np.minimum(ended + (ending[ends - 1] == 0), np.int32(self._total))
 
     def reach(self, start: int, tokens: int) -> int:
         """The furthest end of a token that so many tokens reach from `start`; at least one code point on."""
@@ -101,15 +108,22 @@ class Ruler:
         block = bisect_right(self._sums, wanted) - 1
         while block >= 0:
             offset = block << _BLOCK_BITS
-            sums = list(accumulate(self._ending[offset : offset + _BLOCK_CHARS]))
             # A code point of several tokens is reached by its last one only; then back to where a token ends.
-            reached = offset + bisect_right(sums, wanted - self._sums[block])
-            while reached > offset and not self._ending[reached - 1]:
-                reached -= 1
-            if reached > offset:
-                return max(start + 1, reached)
+            window = self._ending[offset : self._last_within(offset, wanted - self._sums[block])]
+            if reached := len(window.rstrip(b"\0")):
+                return max(start + 1, offset + reached)
             block -= 1
         return start + 1
+
+    def _last_within(self, offset: int, tokens: int) -> int:
+        """The end of the longest window of a block, from its start on, that not more than so many tokens end in."""
+        at, step = offset, _BLOCK_CHARS
+        while step:
+            ended = sum(self._ending[at : at + step])
+            if ended <= tokens:
+                at, tokens = at + step, tokens - ended
+            step >>= 1
+        return min(at, offset + _BLOCK_CHARS)
 
     def reach_back(self, end: int, tokens: int) -> int:
         """The earliest end of a token from which so many tokens reach `end`."""
@@ -122,13 +136,23 @@ class Ruler:
         return offset + bisect_left(sums, first - self._sums[block]) + 1
 
 
+@lru_cache
+def _knows_edges(kind: type[TokenCounter]) -> bool:
+    """Asked once a type: to look at a protocol's members takes as long as to chunk a page."""
+    return all(hasattr(kind, member) for member in ("end_parts", "first_edge", "last_edge", "begins_alike"))
+
+
 def _count_endings(parts: Iterable[NDArray[np.int64]], length: int) -> NDArray[np.uint8]:
     """How many tokens end with each code point: at most its four bytes."""
     endings = np.zeros(length, dtype=np.uint8)
     done = 0
     for ends in parts:
-        if len(ends):
-            # A part may go on with the code point that the one before it ended with.
-            first, done = max(done - 1, 0), int(ends[-1])
+        if not len(ends):
+            continue
+        # A part may go on with the code point that the one before it ended with.
+        first, before, done = max(done - 1, 0), done, int(ends[-1])
+        if ends[0] > before and (ends[1:] > ends[:-1]).all():
+            endings[ends - 1] = 1
+        else:
             endings[first:done] += np.bincount(ends - first - 1, minlength=done - first).astype(np.uint8)
     return endings

@@ -153,4 +153,4 @@ class Structure:
 
 def block_level(depth: int) -> int:
     """The level of a block's edge inside so many containers (list items, quotes)."""
-    return BLOCK_LEVEL + LEVELS_PER_DEPTH * min(depth, MAX_DEPTH)
+    return BLOCK_LEVEL + LEVELS_PER_DEPTH * (min(MAX_DEPTH, depth))

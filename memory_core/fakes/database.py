@@ -89,6 +89,7 @@ class FakeDatabase:
     bodies: dict[str, BodyRecord] = field(default_factory=dict[str, BodyRecord])
     tombstones: dict[str, datetime] = field(default_factory=dict[str, datetime])
     trash: tuple[TrashRecord, ...] = ()
+    reembed_lease: LeaseRecord | None = None
     feeds: dict[str, Feed] = field(default_factory=dict[str, Feed])
     feed_leases: dict[str, LeaseRecord] = field(default_factory=dict[str, LeaseRecord])
     manifests: dict[tuple[str, str], ManifestEntry] = field(default_factory=dict[tuple[str, str], ManifestEntry])

@@ -16,12 +16,12 @@ import numpy as np
 
 from memory_core.errors import ForeignDatabaseError, InternalError, ValidationError
 from memory_core.fakes.database import BodyRecord, ChunkRecord, DocumentRecord, FakeDatabase, TrashRecord, take_turns
-from memory_core.fakes.reads import FakeStoreReads
 from memory_core.fakes.records import (
     copy_attributes,
     satisfies,
     tells_the_same,
 )
+from memory_core.fakes.spaces import FakeSpaces
 from memory_core.models import (
     ChunkTally,
     Deletion,
@@ -42,6 +42,7 @@ from memory_core.ports import (
     WriteResult,
     WriteVerdict,
 )
+from memory_core.spaces import refuse_other_space
 from memory_core.wire import ingest_block
 
 SCHEMA_VERSION = 1
@@ -50,7 +51,7 @@ _DOCUMENT_ID = re.compile(r"[0-9a-f]{24}", re.IGNORECASE)
 _NO_TALLY = ChunkTally(count=0, revisions=frozenset(), content_hashes=frozenset(), fingerprints=frozenset())
 
 
-class FakeStore(FakeStoreReads):
+class FakeStore(FakeSpaces):
     """One process's view of a FakeDatabase. `clock` is the server's, for the change feed."""
 
     def __init__(
@@ -99,6 +100,7 @@ class FakeStore(FakeStoreReads):
             raise InternalError("write_together was called before prepare: there is no unique index yet to rely on.")
         try:
             with self._database.transaction():
+                self._refuse_retired_space(self._database.meta, writes)
                 for position, write in enumerate(writes):
                     self._write(write, position=position, now=now)
         except _StaleBaseError as stale:
@@ -107,6 +109,12 @@ class FakeStore(FakeStoreReads):
             return [WriteResult(verdict=verdict) for verdict in verdicts]
         states = [self._database.documents[write.document.document_id].state for write in writes]
         return [WriteResult(verdict=WriteVerdict.WRITTEN, version=state.version) for state in states]
+
+    @staticmethod
+    def _refuse_retired_space(active: ActiveSpace, writes: Sequence[DocumentWrite]) -> None:
+        for write in writes:
+            if isinstance(write, EmbeddedDocument):
+                refuse_other_space(active, write.fingerprint.key)
 
     def _is_written(self, document: Document) -> bool:
         stored = self._database.documents.get(document.document_id)
@@ -330,8 +338,4 @@ def _check_space(active: ActiveSpace, fingerprint: Fingerprint) -> None:
             f"The database has schema {active.schema_version}, this program writes schema {SCHEMA_VERSION}. "
             "It is read but not written: run `memory migrate`, or use the program that made it."
         )
-    if active.fingerprint != fingerprint.key:
-        raise ForeignDatabaseError(
-            f"The database holds vectors of {active.fingerprint}, the settings say {fingerprint.key}. It is read but "
-            "not written: set the embedding settings back."
-        )
+    refuse_other_space(active, fingerprint.key)

@@ -113,16 +113,26 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncReport:
-    """What a run did. The counts are taken from the files, so that they cannot disagree; quarantined is skipped too."""
+    """What a run did. The counts are taken from the files, so that they cannot disagree; quarantined is skipped too.
+
+    `chunks` are those of the documents that were written; the vectors of `texts_embedded` of them were computed, those
+    of the others were found again.
+    """
 
     files: tuple[FileReport, ...]
     chunks: int
     tokens_embedded: int
+    texts_embedded: int
     seconds: float
 
     def count(self, *outcomes: FileOutcome) -> int:
         """How many files had one of these outcomes."""
         return sum(file.outcome in outcomes for file in self.files)
+
+    @property
+    def vectors_reused(self) -> int:
+        """How many chunks were written with a vector that had been computed before."""
+        return max(self.chunks - self.texts_embedded, 0)
 
     def to_json(self) -> dict[str, object]:
         """The report as plain values, ready for `json.dumps`."""
@@ -136,6 +146,8 @@ class SyncReport:
             "skipped": self.count(FileOutcome.SKIPPED, FileOutcome.QUARANTINED),
             "chunks": self.chunks,
             "tokensEmbedded": self.tokens_embedded,
+            "textsEmbedded": self.texts_embedded,
+            "vectorsReused": self.vectors_reused,
             "seconds": self.seconds,
             "files": [
                 {"path": file.path, "sourceId": file.source_id, "outcome": str(file.outcome), "error": file.error}

@@ -12,8 +12,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from memory_core.context import choose_basis, rank_words
-from memory_core.embed import embed_documents, estimate_row_bytes, fingerprint_of
+from memory_core.context import choose_basis, name_policy, rank_words
+from memory_core.embed import embed_documents, fingerprint_of
+from memory_core.embedding_settings import ContextPolicy
 from memory_core.errors import EmbeddingError, EmbeddingUnavailableError, InternalError, TooLargeError
 from memory_core.models import (
     Attributes,
@@ -38,6 +39,8 @@ from memory_core.models import (
     hash_text,
 )
 from memory_core.ports import Core, EmbeddingKind
+from memory_core.settings import load_settings
+from memory_core.sizes import estimate_row_bytes
 
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 DIMENSIONS = 4
@@ -57,6 +60,7 @@ class RecordingEmbedder:
     model: str = "recorder"
     dimensions: int = DIMENSIONS
     max_input_tokens: int | None = None
+    is_contextual: bool = False
 
     async def embed(self, groups: Sequence[Sequence[str]], *, kind: EmbeddingKind) -> EmbeddingResult:
         """Record the request and answer it."""
@@ -116,6 +120,7 @@ class World:
 
     embedder: RecordingEmbedder = field(default_factory=RecordingEmbedder)
     store: RowStore = field(default_factory=RowStore)
+    policy: ContextPolicy = ContextPolicy.PREFIX
 
     @property
     def core(self) -> Core:
@@ -126,7 +131,8 @@ class World:
             "store": self.store,
             "embedder": self.embedder,
             "counter": WordCounter(),
-            "fingerprint": fingerprint_of(self.embedder),
+            "settings": load_settings().model_copy(update={"embedding_context": self.policy}),
+            "fingerprint": fingerprint_of(self.embedder, name_policy(self.policy)),
             "new_id": lambda: f"new-{next(ids)}",
         }
         return Core(**parts)

@@ -32,6 +32,7 @@ class OnesEmbedder:
     model = "ones"
     dimensions = 4
     max_input_tokens = None
+    is_contextual = False
 
     def __init__(self) -> None:
         self.closings = 0

@@ -484,7 +484,7 @@ def test_the_report_is_the_json_that_was_promised() -> None:
     """Counts come from the files, under their names on the wire."""
     outcomes = [FileOutcome.CREATED, FileOutcome.CREATED, *FileOutcome]
     files = tuple(FileReport(path=f"{n}.md", source_id=None, outcome=outcome) for n, outcome in enumerate(outcomes))
-    report = SyncReport(files=files, chunks=7, tokens_embedded=99, seconds=1.5).to_json()
+    report = SyncReport(files=files, chunks=7, tokens_embedded=99, texts_embedded=2, seconds=1.5).to_json()
     listed = report.pop("files")
     assert report == {
         "created": 3,
@@ -496,6 +496,8 @@ def test_the_report_is_the_json_that_was_promised() -> None:
         "skipped": 2,
         "chunks": 7,
         "tokensEmbedded": 99,
+        "textsEmbedded": 2,
+        "vectorsReused": 5,
         "seconds": 1.5,
     }
     assert json.loads(json.dumps(listed))[0] == {"path": "0.md", "sourceId": None, "outcome": "created", "error": None}

@@ -108,6 +108,7 @@ def test_an_outcome_on_the_wire() -> None:
         strategy="paragraph",
         fingerprint=SPACE,
         tokens_embedded=7,
+        texts_embedded=2,
         notes=("A note.",),
     )
     assert outcome_json(outcome) == {
@@ -120,6 +121,7 @@ def test_an_outcome_on_the_wire() -> None:
         "chunkingStrategy": "paragraph",
         "embedding": {"provider": "local", "model": "mini", "dimensions": 384},
         "totalTokensEmbedded": 7,
+        "textsEmbedded": 2,
         "reason": None,
         "notes": ["A note."],
         "error": None,

@@ -116,7 +116,7 @@ def feed(name: str = "docs") -> Feed:
 
 
 def report(*files: FileReport, chunks: int = 0) -> SyncReport:
-    return SyncReport(files=files, chunks=chunks, tokens_embedded=10 * chunks, seconds=1.25)
+    return SyncReport(files=files, chunks=chunks, tokens_embedded=10 * chunks, texts_embedded=chunks, seconds=1.25)
 
 
 def file(path: str, outcome: FileOutcome, error: str | None = None) -> FileReport:

@@ -1,0 +1,66 @@
+"""What each context policy embeds, and what it embeds again after an edit."""
+
+from __future__ import annotations
+
+import pytest
+
+from memory_core.context import name_policy
+from memory_core.embedding_settings import ContextPolicy
+from memory_core.models import EmbeddedDocument, hash_text
+from tests.unit.test_embed import RecordingEmbedder, World, make_document
+
+
+async def test_prefix_puts_title_and_words_ahead_of_the_text() -> None:
+    """In the input and in the text leg alike."""
+    world = World()
+    stored = await world.embed_one(make_document("a", "Alpha walks.", title="Walking"))
+    assert world.embedder.requests == [[["Walking\nalpha walks\n\nAlpha walks."]]]
+    assert stored.chunks[0].context == "Walking\nalpha walks"
+
+
+@pytest.mark.parametrize("policy", [ContextPolicy.NONE, ContextPolicy.NATIVE])
+async def test_without_a_prefix_the_text_is_embedded_alone(policy: ContextPolicy) -> None:
+    """The text leg has its context all the same, and headings are marked alike."""
+    world = World(policy=policy)
+    stored = await world.embed_one(make_document("a", "### Alpha ###\n\nIt walks.", title="Walking"))
+    assert world.embedder.requests == [[["# Alpha\n\nIt walks."]]]
+    assert stored.chunks[0].context.startswith("Walking\n")
+    assert stored.fingerprint.context_policy == name_policy(policy)
+
+
+async def test_a_new_title_costs_nothing_where_no_vector_depends_on_it() -> None:
+    """And nothing is stale then."""
+    world = World(policy=ContextPolicy.NONE)
+    base = world.keep(await world.embed_one(make_document("a", "Alpha walks.", title="Old")))
+    again = await world.embed_one(make_document("a", "Alpha walks.", title="New", base=base))
+    assert len(world.embedder.requests) == 1
+    assert (again.context_stale, again.texts_embedded, again.chunks[0].context) == (False, 0, "New\nalpha walks")
+
+
+async def test_a_contextual_document_is_embedded_as_a_whole_or_not_at_all() -> None:
+    """One changed chunk moves the vectors of its neighbours."""
+    world = World(embedder=RecordingEmbedder(is_contextual=True), policy=ContextPolicy.NATIVE)
+    base = world.keep(await world.embed_one(make_document("a", "One.", "Two.", "Three.")))
+    same = await world.embed_one(make_document("a", "One.", "Two.", "Three.", base=base))
+    changed = await world.embed_one(make_document("a", "One.", "Two!", "Three.", base=base))
+    assert world.embedder.requests == [[["One.", "Two.", "Three."]], [["One.", "Two!", "Three."]]]
+    assert (same.texts_embedded, changed.texts_embedded) == (0, 3)
+
+
+async def test_a_contextual_document_keeps_its_equal_texts_apart() -> None:
+    """Their neighbours differ, so their vectors do; two equal documents are paid for once."""
+    world = World(embedder=RecordingEmbedder(is_contextual=True), policy=ContextPolicy.NATIVE)
+    first, second = await world.embed(make_document("a", "So.", "It.", "So."), make_document("b", "So.", "It.", "So."))
+    assert world.embedder.requests == [[["So.", "It.", "So."]]]
+    assert isinstance(first, EmbeddedDocument)
+    assert isinstance(second, EmbeddedDocument)
+    hashes = [chunk.embedding_input_hash for chunk in first.chunks]
+    assert len(set(hashes)) == 3
+    assert hashes == [chunk.embedding_input_hash for chunk in second.chunks]
+    assert hash_text("So.") not in hashes
+
+
+def test_contexts_of_two_chat_models_are_two_policies() -> None:
+    """Their vectors must not be ranked together; the other policies know no chat model."""
+    assert name_policy(ContextPolicy.LLM, "a") != name_policy(ContextPolicy.LLM, "b")
+    assert name_policy(ContextPolicy.NONE, "a") == name_policy(ContextPolicy.NONE)
