@@ -93,11 +93,11 @@ class Outline:
         if positions and positions[-1] == position:
             return
         if (
-            level >= BLOCK_LEVEL
+            not self._is_last_whole
+            and level >= BLOCK_LEVEL
             and len(positions) > 1
             and position - positions[-2] <= SMALL_BLOCK_CHARS
             and levels[-1] == levels[-2] == level
-            and not self._is_last_whole
         ):
             # The block that ends here and the one ahead of it are small together: one block.
             positions[-1] = self._bodies[-1] = position
@@ -243,8 +243,9 @@ class Outline:
 
     def hide(self, start: int, end: int, shown: str = "") -> None:
         """A reader sees `shown` instead of what is between the two. In order, apart."""
-        for column, value in zip(self._hidden, (start, end), strict=True):
-            column.append(value)
+        starts, ends = self._hidden
+        starts.append(start)
+        ends.append(end)
         self._shown.append(shown)
 
     def build(self, content: str, *, lines: str, strategy: str) -> Structure:

@@ -168,19 +168,16 @@ class _Blocks:
     def _read_titles(self, line: int, style: str) -> int:
         """Titles of the same style that follow each other, without anything between."""
         starts, ends, titles = array("i"), array("i"), list[str]()
-        following = _underlined(style)
-        while found := following.match(self._source, line):
-            title, length = found["title"].rstrip(), len(found["rule"])
-            if (
-                length < _SURE_ADORNMENT_CHARS
-                and not (title.isascii() and len(title) <= length)
-                and _width(title) > length
-            ):
+        source, following = self._source, _underlined(style).match
+        while found := following(source, line):
+            title, rule = found.groups()
+            title = title.rstrip()
+            if len(rule) < _SURE_ADORNMENT_CHARS and _width(title) > len(rule):
                 break
-            starts.append(found.start("title") - 1)
-            ends.append(found.end() - 1)
-            titles.append(title)
+            starts.append(found.start(1) - 1)
             line = found.end()
+            ends.append(line - 1)
+            titles.append(title)
         if starts:
             self._outline.add_headings(starts, ends, self._depth_of(style), titles)
         return line
@@ -361,7 +358,7 @@ class _Blocks:
 @lru_cache(maxsize=64)
 def _underlined(sign: str) -> re.Pattern[str]:
     """A title that begins with a word, which no list does, and its underline; up to the line end behind it."""
-    return re.compile(rf"\n++(?P<title>[A-Za-z]++(?![.)])[^\n]*+)\n(?P<rule>{re.escape(sign)}++)[ \t]*+(?=\n)")
+    return re.compile(rf"\n++([A-Za-z]++(?![.)])[^\n]*+)\n({re.escape(sign)}++)[ \t]*+(?=\n)")
 
 
 def _columns(indent: str) -> int:
