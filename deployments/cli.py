@@ -222,18 +222,12 @@ def ingest(
 
 @app.command()
 def reembed(
-    source: Annotated[
-        list[str] | None, typer.Option(metavar="SOURCE_ID", help="Only this document; repeat for more.")
-    ] = None,
+    source: Annotated[list[str] | None, typer.Option(help="Only this source id; repeat for more.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many documents in this run.")] = None,
     *,
-    rechunk: Annotated[
-        bool, typer.Option("--rechunk", help="Also chunk again what would be cut otherwise today.")
-    ] = False,
+    rechunk: Annotated[bool, typer.Option("--rechunk", help="Also cut anew what is cut otherwise by now.")] = False,
     now: Annotated[bool, typer.Option("--now", help="Use the new space for queries at once.")] = False,
-    activate: Annotated[
-        bool, typer.Option("--activate", help="Only make the new space the active one, where nothing is missing.")
-    ] = False,
+    activate: Annotated[bool, typer.Option("--activate", help="Only use the new space, if all is there.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     as_json: JsonOption = False,
 ) -> None:

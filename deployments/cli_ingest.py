@@ -11,6 +11,7 @@ from pathlib import Path
 from deployments.console import out, print_json, print_report, tell
 from deployments.submit import RunResult, run_directory
 from deployments.visible_text import visible, visible_line
+from memory_core.costs import check_max_cost
 from memory_core.errors import ValidationError
 from memory_core.ports import Core, Feed
 from memory_core.sync.values import SyncReport
@@ -40,7 +41,10 @@ class IngestRun:
     result: RunResult
 
     def show(self, *, as_json: bool) -> int:
-        """Print the report. 1 where any file failed or deletions wait for a confirmation."""
+        """Print the report, or the plan where nothing was done.
+
+        1 where any file failed, deletions wait for a confirmation, or the run would have cost more than it may.
+        """
         value = self.result.value
         if isinstance(value, SyncReport):
             if as_json:
@@ -49,9 +53,9 @@ class IngestRun:
                 print_report(self.feed, value, completed=self.result.completed)
         elif isinstance(value, FeedPlan):
             if as_json:
-                print_json({"feed": self.feed.name, "planId": value.plan.plan_id, "plan": value.plan.summarize()})
+                print_json(value.to_json())
             else:
-                out.print(visible(self.result.message), markup=False)
+                out.print(visible(value.describe()), markup=False)
         if not self.result.completed:
             tell(self.result.message)
         return 0 if self.result.completed else EXIT_FAILED
@@ -66,11 +70,18 @@ async def ingest_directory(
     *,
     confirm: str | None,
     dry_run: bool,
+    max_cost: float | None = None,
 ) -> IngestRun:
-    """Make the directory a feed and run the flow on it. The owner's command line may name any directory."""
+    """Make the directory a feed and run the flow on it. The owner's command line may name any directory.
+
+    Raises:
+        ValidationError: `max_cost` (US dollars) is no limit.
+    """
+    check_max_cost(max_cost)
     await core.store.prepare(core.fingerprint)
     feed = feed_of_path(path, await core.feeds.list_feeds(), name=name)
     if include or exclude:
         feed = replace(feed, include=include, exclude=exclude)
     feed = await core.feeds.register_feed(feed)
-    return IngestRun(feed=feed, result=await run_directory(feed.name, core=core, confirm=confirm, dry_run=dry_run))
+    result = await run_directory(feed.name, core=core, confirm=confirm, dry_run=dry_run, max_cost=max_cost)
+    return IngestRun(feed=feed, result=result)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from deployments.console import out, print_json, tell
 from deployments.submit import RunResult, run_reembed
 from deployments.visible_text import visible, visible_line
-from memory_core.errors import ValidationError
 from memory_core.ports import Core
-from memory_core.reembed_values import ReembedOptions, ReembedPlan, ReembedReport, ReembedResult
+from memory_core.reembed_values import ReembedOptions, ReembedPlan, ReembedReport, ReembedResult, check_options
 
 EXIT_FAILED = 1
 _NAMED_DOCUMENTS = 10
@@ -18,14 +17,14 @@ _NAMED_DOCUMENTS = 10
 def read_options(
     source_ids: tuple[str, ...], limit: int | None, *, rechunk: bool, now: bool, activate: bool
 ) -> ReembedOptions:
-    """What the command line asks for.
+    """What the command line asks for, checked before any service is started.
 
     Raises:
-        ValidationError: --activate with an option that would embed something.
+        ValidationError: options that do not go together.
     """
-    if activate and (now or rechunk or limit is not None or source_ids):
-        raise ValidationError("--activate embeds nothing: it goes with --dry-run and --json only.")
-    return ReembedOptions(source_ids=source_ids, limit=limit, rechunk=rechunk, now=now, activate=activate)
+    return check_options(
+        ReembedOptions(source_ids=source_ids, limit=limit, rechunk=rechunk, now=now, activate=activate)
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -50,7 +50,9 @@ def prepare_prefect(settings: Settings, addresses: Addresses) -> None:
     os.environ.update(prefect_environment(settings, addresses, present=os.environ))
 
 
-async def run_directory(feed: str, *, core: Core, confirm: str | None = None, dry_run: bool = False) -> RunResult:
+async def run_directory(
+    feed: str, *, core: Core, confirm: str | None = None, dry_run: bool = False, max_cost: float | None = None
+) -> RunResult:
     """Run the flow `sync-directory` in this process, tracked by the Prefect server.
 
     Raises:
@@ -63,7 +65,7 @@ async def run_directory(feed: str, *, core: Core, confirm: str | None = None, dr
     with _prefect_answers(core.settings):
         await _close_dead_runs(core)
         with _tags(core, f"feed:{feed}"):
-            state = await run(feed=feed, confirm=confirm, dry_run=dry_run, return_state=True)
+            state = await run(feed=feed, confirm=confirm, dry_run=dry_run, max_cost=max_cost, return_state=True)
     return await _read_state(state, core.settings)
 
 

@@ -16,10 +16,9 @@ from prefect.states import Completed, Failed
 from flows.leases import hold_reembed
 from flows.reports import publish_reembed
 from memory_core.bootstrap import current_core
-from memory_core.errors import ValidationError
 from memory_core.ports import Progress
 from memory_core.reembed import reembed_documents
-from memory_core.reembed_values import ReembedOptions, ReembedReport, ReembedResult, describe_coverage
+from memory_core.reembed_values import ReembedOptions, ReembedReport, ReembedResult, check_options, describe_coverage
 from tasks.reembed import plan_reembed_task
 from tasks.stages import TASK_STAGES
 from tasks.task_options import unwalked
@@ -35,7 +34,7 @@ def _name_run() -> str:
 
 
 @flow(name="reembed", flow_run_name=_name_run, persist_result=False, log_prints=False, validate_parameters=True)
-async def reembed_flow(  # noqa: PLR0913 - each is a field of Prefect's form
+async def reembed_flow(
     source_ids: list[str] | None = None,
     limit: int | None = None,
     *,
@@ -54,13 +53,9 @@ async def reembed_flow(  # noqa: PLR0913 - each is a field of Prefect's form
         activate: Only make the space the active one, where nothing is missing.
         dry_run: Only plan, and report what would be done.
     """
-    if limit is not None and limit < 1:
-        raise ValidationError("limit: must be at least 1.")
-    if activate and (now or rechunk or limit is not None or source_ids):
-        raise ValidationError("activate embeds nothing, so it goes with no other option but dry_run.")
     core = current_core()
-    options = ReembedOptions(
-        source_ids=tuple(source_ids or ()), limit=limit, rechunk=rechunk, now=now, activate=activate
+    options = check_options(
+        ReembedOptions(source_ids=tuple(source_ids or ()), limit=limit, rechunk=rechunk, now=now, activate=activate)
     )
     if dry_run:
         plan = await plan_reembed_task(unwalked(options))

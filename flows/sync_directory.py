@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,10 @@ from prefect.states import Completed, Failed
 
 from flows.leases import hold_feed
 from flows.reports import publish_report
+from memory_core.adapters.provider_limits import limits_of
 from memory_core.bootstrap import current_core
+from memory_core.costs import EmbeddingEstimate, check_max_cost, is_paid, refuse_cost
+from memory_core.embedding_estimate import EmbeddingEstimator
 from memory_core.errors import AgentMemoryError, NotFoundError, ValidationError
 from memory_core.models import Outcome, StoreOutcome
 from memory_core.ports import Core, Feed, Progress
@@ -42,6 +45,7 @@ async def sync_directory_flow(
     path: str | None = None,
     confirm: str | None = None,
     dry_run: bool = False,  # noqa: FBT001, FBT002 - Prefect's form sends by name
+    max_cost: float | None = None,
 ) -> State[Any]:
     """Make the memory equal to a directory: new files are stored, changed ones updated, gone ones deleted.
 
@@ -49,16 +53,23 @@ async def sync_directory_flow(
         feed: The name of a configured directory.
         path: A directory below MEMORY_ROOTS, instead of a feed; it becomes a feed.
         confirm: The id of a plan whose many deletions you agree to. A run that needs it says so.
-        dry_run: Only plan, and report what would be done.
+        dry_run: Only plan, and report what would be done and what it would cost.
+        max_cost: US dollars. A run that would cost more, by an estimate, ends before anything is spent or stored.
     """
+    check_max_cost(max_cost)
     core = current_core()
     started = time.monotonic()
     await core.store.prepare(core.fingerprint)
     chosen = await _choose_feed(feed, path, core)
     async with hold_feed(chosen.name, core=core):
         feed_plan = await plan_task(unwalked(chosen))
+        if dry_run or max_cost is not None:
+            estimate = await _estimate(feed_plan, core)
+            feed_plan = replace(feed_plan, estimate=estimate)
+            if max_cost is not None and (refusal := refuse_cost(estimate.cost, max_cost)):
+                return Failed(message=refusal, data=feed_plan)
         if dry_run:
-            return Completed(message=_say_plan(feed_plan), data=feed_plan)
+            return Completed(message=feed_plan.describe(), data=feed_plan)
         run = _Run(core=core, feed_plan=feed_plan)
         await run.store_all()
         held_back = await run.prune(confirm)
@@ -71,6 +82,23 @@ async def sync_directory_flow(
     )
     await publish_report(chosen, report)
     return _conclude(report, held_back)
+
+
+async def _estimate(feed_plan: FeedPlan, core: Core) -> EmbeddingEstimate:
+    """What embedding the plan takes: its files are read and chunked in the batches of the run, and forgotten."""
+    limits = limits_of(core.settings) if is_paid(core.settings) else None
+    estimator = EmbeddingEstimator(core=core, stages=TASK_STAGES, limits=limits)
+    core.on_progress(Progress(message="Reading and chunking what is new, to say what embedding it takes ..."))
+    for batch in _cut_batches(feed_plan, core):
+        reading = await read_task(unwalked(batch), unwalked(feed_plan), flow_run.id)
+        await estimator.add([file.request for file in reading.read])
+    return estimator.finish()
+
+
+def _cut_batches(feed_plan: FeedPlan, core: Core) -> Iterator[Sequence[PlannedFile]]:
+    settings = core.settings
+    planned = feed_plan.plan.select(Action.READ)
+    return batches(planned, max_documents=settings.batch_documents, max_chars=settings.batch_chars)
 
 
 async def _choose_feed(name: str | None, path: str | None, core: Core) -> Feed:
@@ -111,13 +139,12 @@ class _Run:
 
     async def store_all(self) -> None:
         """Send every batch down the path, a few at a time."""
-        planned = self.feed_plan.plan.select(Action.READ)
-        settings = self.core.settings
-        waiting = batches(planned, max_documents=settings.batch_documents, max_chars=settings.batch_chars)
-        self.core.on_progress(Progress(done=0, total=len(planned)))
+        total = len(self.feed_plan.plan.select(Action.READ))
+        waiting = _cut_batches(self.feed_plan, self.core)
+        self.core.on_progress(Progress(done=0, total=total))
         async with asyncio.TaskGroup() as group:
             for _ in range(BATCHES_AT_ONCE):
-                group.create_task(self._work(waiting, len(planned)))
+                group.create_task(self._work(waiting, total))
 
     async def _work(self, waiting: Iterator[Sequence[PlannedFile]], total: int) -> None:
         for batch in waiting:
@@ -170,11 +197,6 @@ def _fail(planned: PlannedFile, error: str) -> FileReport:
 
 def _not_tried(planned: PlannedFile, reason: str) -> FileReport:
     return _fail(planned, f"not tried: {MAX_FAILED_BATCHES_IN_A_ROW} batches in a row failed. {reason}")
-
-
-def _say_plan(feed_plan: FeedPlan) -> str:
-    counts = feed_plan.plan.summarize()
-    return "Would do: " + ", ".join(f"{name} {count}" for name, count in counts.items() if count)
 
 
 def _conclude(report: SyncReport, held_back: str | None) -> State[Any]:

@@ -12,6 +12,7 @@ from typing import assert_never
 
 import structlog
 
+from memory_core.adapters.context_writer import load_context_writer
 from memory_core.adapters.embedded_search import EmbeddedSearchIndex
 from memory_core.adapters.hash_embedder import HashEmbedder
 from memory_core.adapters.local_embedder import load_local_embedder
@@ -29,8 +30,8 @@ from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.adapters.voyage_transport import load_voyage_transport
 from memory_core.context import name_policy
 from memory_core.embed import fingerprint_of
-from memory_core.embedding_ports import EmbeddingCache, EmbeddingTransport
-from memory_core.embedding_settings import EmbeddingProvider
+from memory_core.embedding_ports import ContextWriter, EmbeddingCache, EmbeddingTransport
+from memory_core.embedding_settings import ContextPolicy, EmbeddingProvider
 from memory_core.errors import ConfigError, StorageError
 from memory_core.ports import Core, Embedder, Progress, ignore_progress
 from memory_core.settings import Settings, load_settings
@@ -59,6 +60,7 @@ def build_core(
         connection, days=settings.embedding_cache_days, max_bytes=settings.embedding_cache_mb * _BYTES_PER_MB
     )
     embedder = _choose_embedder(settings, cache)
+    writer = _build_context_writer(settings, cache)
     index = EmbeddedSearchIndex(
         settings.memory_home / "search",
         store,
@@ -69,6 +71,8 @@ def build_core(
     async def close() -> None:
         await index.close()
         await embedder.close()
+        if writer is not None:
+            await writer.close()
         await store.close()
 
     return Core(
@@ -86,6 +90,7 @@ def build_core(
         new_id=make_id,
         is_alive=is_alive,
         close=close,
+        context_writer=writer,
         on_progress=on_progress,
     )
 
@@ -115,6 +120,20 @@ def _build_paid_embedder(transport: EmbeddingTransport, settings: Settings, cach
             timeout_seconds=settings.embedding_timeout_ms / 1_000,
             deadline_seconds=settings.embedding_deadline_seconds,
         ),
+        clock=read_clock,
+        on_cache_fault=_tell_cache_fault,
+    )
+
+
+def _build_context_writer(settings: Settings, cache: EmbeddingCache) -> ContextWriter | None:
+    """Its limiter is its own: the chat model may be another account, with other budgets."""
+    if settings.context_policy is not ContextPolicy.LLM:
+        return None
+    return load_context_writer(
+        settings,
+        cache=cache,
+        counter=load_tiktoken_counter(),
+        limiter=_build_limiter(settings),
         clock=read_clock,
         on_cache_fault=_tell_cache_fault,
     )

@@ -10,26 +10,28 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Final, TypeAlias
 
 import numpy as np
 
 from memory_core.context import name_policy
-from memory_core.embedding_draft import Draft, DraftRules, Row, draft_document
+from memory_core.embedding_draft import Draft, DraftRules, Row, draft_document, situate_draft, text_to_rank
+from memory_core.embedding_ports import SituateRequest
 from memory_core.embedding_settings import ContextPolicy
 from memory_core.errors import AgentMemoryError, EmbeddingError, InternalError, TooLargeError, ValidationError
 from memory_core.models import (
     ChunkedDocument,
     EmbeddedChunk,
     EmbeddedDocument,
+    EmbeddingKind,
     Failure,
     Fingerprint,
     StoredChunkKey,
     Vector,
 )
-from memory_core.ports import Core, Embedder, EmbeddingKind, TokenCounter
+from memory_core.ports import Core, Embedder, TokenCounter
 
 _BYTES_PER_MB: Final = 1_000_000
 _REMEDY: Final = (
@@ -50,6 +52,8 @@ async def embed_documents(documents: Sequence[ChunkedDocument], *, core: Core) -
     _check_fingerprint(core)
     stored = await _read_stored_keys(documents, core=core)
     drafts = await asyncio.to_thread(_draft_all, documents, stored, core)
+    if core.settings.context_policy is ContextPolicy.LLM:
+        drafts = await _situate_all(drafts, stored, core=core)
     budget = await core.store.transaction_budget_bytes()
     work = _Work()
     for place, draft in enumerate(drafts):
@@ -111,6 +115,35 @@ def _draft_all(
         policy=core.settings.context_policy, space=core.fingerprint.key, is_contextual=core.embedder.is_contextual
     )
     return [draft_document(item, stored.get(item.document.document_id, ()), rules) for item in documents]
+
+
+async def _situate_all(
+    drafts: Sequence[Draft], stored: Mapping[str, Sequence[StoredChunkKey]], *, core: Core
+) -> list[Draft]:
+    """Have the chat model write what is missing. A document that it fails on falls back to `prefix` as a whole."""
+    if core.context_writer is None:
+        raise InternalError("The context policy llm has no chat model. This is a defect of the composition.")
+    asking = [place for place, draft in enumerate(drafts) if draft.unsituated]
+    requests = [
+        SituateRequest(content=text_to_rank(drafts[place].item), texts=drafts[place].unsituated) for place in asking
+    ]
+    answers = dict(zip(asking, await core.context_writer.write(requests), strict=True)) if requests else {}
+    situated: list[Draft] = []
+    for place, draft in enumerate(drafts):
+        answer = answers.get(place)
+        if answer is None or answer.sentences is not None:
+            situated.append(situate_draft(draft, answer.sentences or () if answer else ()))
+        else:
+            keys = stored.get(draft.item.document.document_id, ())
+            situated.append(_fall_back(draft, keys, answer.reason or "no reason was said", core))
+    return situated
+
+
+def _fall_back(draft: Draft, stored: Sequence[StoredChunkKey], reason: str, core: Core) -> Draft:
+    space = fingerprint_of(core.embedder).key
+    rules = DraftRules(policy=ContextPolicy.PREFIX, space=space, is_contextual=core.embedder.is_contextual)
+    note = f"The chat model wrote no contexts ({reason}); it was embedded with the policy prefix. Re-embed it later."
+    return replace(draft_document(draft.item, stored, rules), note=note)
 
 
 def _too_large(needed: int, budget: int) -> TooLargeError:
@@ -252,11 +285,14 @@ def _finish(place: int, draft: Draft, work: _Work, *, core: Core) -> EmbeddedDoc
     document = draft.item.document
     if place in work.errors:
         return Failure(error=work.errors[place], source_id=document.source_id)
+    if draft.note:
+        document = replace(document, notes=(*document.notes, draft.note))
+    policy = name_policy(draft.policy, core.settings.context_model)
     return EmbeddedDocument(
         document=document,
         chunking=draft.item.chunking,
         chunks=tuple(_finish_chunk(row, work, core=core) for row in draft.rows),
-        fingerprint=core.fingerprint,
+        fingerprint=replace(core.fingerprint, context_policy=policy),
         context_basis=draft.basis,
         context_stale=draft.stale,
         tokens_embedded=work.tokens[place],
@@ -266,7 +302,7 @@ def _finish(place: int, draft: Draft, work: _Work, *, core: Core) -> EmbeddedDoc
 
 
 def _finish_chunk(row: Row, work: _Work, *, core: Core) -> EmbeddedChunk:
-    computed = None if row.kept else work.vectors[row.input_hash]
+    computed = None if row.kept else work.vectors[row.vector_key]
     return EmbeddedChunk(
         chunk_id=row.kept.chunk_id if row.kept else core.new_id(),
         chunk=row.chunk,
@@ -276,4 +312,5 @@ def _finish_chunk(row: Row, work: _Work, *, core: Core) -> EmbeddedChunk:
         vector=computed.vector if computed else None,
         windows=computed.windows if computed else 1,
         kept=row.kept,
+        situated=row.situated,
     )

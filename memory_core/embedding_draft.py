@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memory_core.context import choose_basis, embedding_input, rank_words, write_context
 from memory_core.embedding_settings import ContextPolicy
@@ -34,6 +34,12 @@ class Row:
     input_text: str
     input_hash: str
     kept: StoredChunkKey | None
+    situated: str = ""
+
+    @property
+    def vector_key(self) -> str:
+        """What the vector depends on: a sentence that a chat model wrote is not part of the stored hash."""
+        return hash_text(self.input_text) if self.situated else self.input_hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +50,18 @@ class Draft:
     basis: ContextBasis
     stale: bool
     rows: tuple[Row, ...]
+    policy: ContextPolicy
+    note: str | None = None
 
     @property
     def missing(self) -> dict[str, str]:
-        """The texts to embed by the hash of each, in the order of the document, equal ones once."""
-        return {row.input_hash: row.input_text for row in self.rows if row.kept is None}
+        """The texts to embed by the key of each vector, in the order of the document, equal ones once."""
+        return {row.vector_key: row.input_text for row in self.rows if row.kept is None}
+
+    @property
+    def unsituated(self) -> tuple[str, ...]:
+        """The texts that a chat model has to situate: those of the rows whose vectors are missing."""
+        return tuple(readable_text(row.chunk) for row in self.rows if row.kept is None)
 
     def estimate_bytes(self, dimensions: int) -> int:
         """Bytes of the whole document, rows that stay included: the answer must not depend on what was stored."""
@@ -88,7 +101,30 @@ def draft_document(item: ChunkedDocument, stored: Sequence[StoredChunkKey], rule
         _make_row(chunk, write_context(shown, chunk.heading_path, chunk.lead), text, digest, key)
         for chunk, (text, digest), key in zip(chunks, inputs, kept, strict=True)
     )
-    return Draft(item=item, basis=basis, stale=stale, rows=tuple(rows))
+    return Draft(item=item, basis=basis, stale=stale, rows=tuple(rows), policy=rules.policy)
+
+
+def situate_draft(draft: Draft, sentences: Sequence[str]) -> Draft:
+    """Put the sentence of each chunk below its context: of `unsituated` the given ones, of kept rows their own.
+
+    A kept row is known by what the sentence was asked for, so an edit elsewhere in the document asks for no new one.
+    """
+    written = iter(sentences)
+    rows = (_situate(row, row.kept.situated if row.kept else next(written)) for row in draft.rows)
+    return replace(draft, rows=tuple(rows))
+
+
+def _situate(row: Row, sentence: str) -> Row:
+    if not sentence:
+        return row
+    context = f"{row.context}\n{sentence}" if row.context else sentence
+    return replace(
+        row,
+        context=context,
+        situated=sentence,
+        row_hash=hash_text("\0".join(_texts_of(row.chunk, context))),
+        input_text=f"{sentence}\n{row.input_text}",
+    )
 
 
 def text_to_rank(item: ChunkedDocument) -> str:

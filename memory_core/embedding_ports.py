@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from memory_core.models import Vector
-from memory_core.ports import EmbeddingKind
+from memory_core.models import EmbeddingKind, Vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

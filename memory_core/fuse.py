@@ -1,10 +1,10 @@
 """Two rankings in, one out: relative-score fusion. Pure: no I/O, no settings; its inputs are left as they are.
 
 Each leg is brought to 0..1 first, so that a weight means what it says: BM25 is divided by the best of its leg, a cosine
-is scaled between the leg's hundredth (or last) and its best. That floor needs nothing but the pool, so every engine has
-it, and it serves models whose cosines are all high. On contextual-eval (248 questions, local model, prefix contexts,
-vector weight 0.4) it found 85.5/92.2/94.8 % at 5/10/20, the lowest cosine of the whole scan as the floor 86.0/91.3/95.0
-and zero 86.2/91.3/95.0: no difference beyond chance. At weight 0.5 it found 84.4/90.2/94.0.
+is scaled between the lowest of all rows that may answer and the best. A hit of the text leg has the cosine that it has,
+however far down it ranks: to count it as zero costs 1.5 to 2 points. An engine that compares only some rows says no
+lowest; then the leg's hundredth (or last) is the floor, which costs another point or two. What was measured stands in
+docs/evaluation.md.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from memory_core.models import LegHit
+from memory_core.models import LegAnswer, LegHit
 
 DEFAULT_WEIGHT: Final = 0.5
 FLOOR_RANK: Final = 100
-"""A fixed rank, so that asking for more hits does not put the first ones in another order."""
+"""The floor where no lowest is said: a fixed rank, so that more hits do not put the first ones in another order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +35,11 @@ class FusedHit:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    rank: int
+    rank: int | None
     score: float
 
 
-def fuse_legs(vector: Sequence[LegHit], text: Sequence[LegHit], *, vector_weight: float) -> tuple[FusedHit, ...]:
+def fuse_legs(vector: LegAnswer, text: Sequence[LegHit], *, vector_weight: float) -> tuple[FusedHit, ...]:
     """Fuse two legs, best first, ties by chunk id. The text leg has the weight 1 - `vector_weight`.
 
     A weight outside 0..1 is moved to the nearer end; one that is no number counts as 0.5. A chunk that a leg names
@@ -47,8 +47,10 @@ def fuse_legs(vector: Sequence[LegHit], text: Sequence[LegHit], *, vector_weight
     worst.
     """
     weight = min(1.0, max(0.0, vector_weight)) if math.isfinite(vector_weight) else DEFAULT_WEIGHT
-    by_vector, by_text = _place(vector), _place(text)
-    scaled_vector, scaled_text = _scale_cosines(by_vector), _scale_bm25(by_text)
+    by_vector, by_text = _place(vector.hits), _place(text)
+    for hit in vector.also:
+        by_vector.setdefault(hit.chunk_id, _Placed(None, hit.score))
+    scaled_vector, scaled_text = _scale_cosines(by_vector, vector.lowest), _scale_bm25(by_text)
     fused = [
         _join(
             chunk_id,
@@ -92,10 +94,11 @@ def _scale_bm25(placed: Mapping[str, _Placed]) -> dict[str, float]:
     }
 
 
-def _scale_cosines(placed: Mapping[str, _Placed]) -> dict[str, float]:
+def _scale_cosines(placed: Mapping[str, _Placed], lowest: float | None) -> dict[str, float]:
     finite = [one for one in placed.values() if math.isfinite(one.score)]
     best = max((one.score for one in finite), default=0.0)
-    floor = min((one.score for one in finite if one.rank <= FLOOR_RANK), default=0.0)
+    ranked = (one.score for one in finite if one.rank is not None and one.rank <= FLOOR_RANK)
+    floor = lowest if lowest is not None and math.isfinite(lowest) else min(ranked, default=0.0)
     spread = best - floor
 
     def scale(score: float) -> float:

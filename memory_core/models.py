@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,6 +148,9 @@ class StoreRequest:
     previous_source_id: str | None = None
     body_id: str | None = None
     staged_at: datetime | None = None
+
+
+EmbeddingKind: TypeAlias = Literal["document", "query"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,13 +323,17 @@ class ChunkedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredChunkKey:
-    """What decides whether a stored chunk row can stay: no text, no vector."""
+    """What decides whether a stored chunk row can stay: no text, no vector.
+
+    `situated` is the sentence that a chat model wrote of it (context policy llm), "" where there is none.
+    """
 
     chunk_id: str
     index: int
     row_hash: str
     embedding_input_hash: str
     fingerprint: str
+    situated: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,7 +341,8 @@ class EmbeddedChunk:
     """A chunk with its context (text leg) and its vector.
 
     `chunk_id` is a stored row's id where that row's vector is reused; then `vector` is None and nothing of it is sent.
-    `row_hash` covers text and context: where the stored row has the same, they are not sent either.
+    `row_hash` covers text and context: where the stored row has the same, they are not sent either. `situated` is the
+    line of the context that a chat model wrote, "" without one.
     """
 
     chunk_id: str
@@ -345,6 +353,7 @@ class EmbeddedChunk:
     vector: Vector | None
     windows: int = 1
     kept: StoredChunkKey | None = None
+    situated: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -493,6 +502,18 @@ class LegHit:
     chunk_id: str
     document_id: str
     score: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegAnswer:
+    """What a leg found, best first; of the vector leg in `also` what was asked for and is not among its hits.
+
+    `lowest` is the worst cosine of all rows that may answer, None where an engine compares only some of them.
+    """
+
+    hits: Sequence[LegHit] = ()
+    also: Sequence[LegHit] = ()
+    lowest: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

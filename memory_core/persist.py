@@ -138,7 +138,8 @@ def _written(write: DocumentWrite, version: int, core: Core) -> StoreOutcome:
         version=version,
         chunk_count=chunk_count,
         strategy=strategy,
-        fingerprint=core.fingerprint,  # of every row of what is current, kept or new
+        # Of every row of what is current, kept or new.
+        fingerprint=write.fingerprint if isinstance(write, EmbeddedDocument) else core.fingerprint,
         tokens_embedded=tokens,
         texts_embedded=texts,
         reason=document.reason,

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from memory_core.embedding_ports import ContextWriter
 from memory_core.files import DirectoryScan, FileReading
 from memory_core.models import (
     ChunkedDocument,
@@ -28,11 +29,13 @@ from memory_core.models import (
     DocumentChange,
     DocumentState,
     EmbeddedDocument,
+    EmbeddingKind,
     EmbeddingResult,
     Failure,
     Fingerprint,
     HitRow,
     Holder,
+    LegAnswer,
     LegHit,
     SearchFilters,
     SourceListing,
@@ -43,8 +46,6 @@ from memory_core.models import (
     Vector,
 )
 from memory_core.settings import Settings
-
-EmbeddingKind: TypeAlias = Literal["document", "query"]
 
 
 class TokenCounter(Protocol):
@@ -413,9 +414,12 @@ class SearchIndex(Protocol):
         ...
 
     async def vector_leg(
-        self, vector: Vector, *, fingerprint: str, filters: SearchFilters, limit: int
-    ) -> Sequence[LegHit]:
-        """The nearest rows of that embedding space by cosine, best first, ties by chunk id."""
+        self, vector: Vector, *, fingerprint: str, filters: SearchFilters, limit: int, also: Sequence[LegHit] = ()
+    ) -> LegAnswer:
+        """The nearest rows of that embedding space by cosine, best first, ties by chunk id.
+
+        `also` are hits of the other leg: their cosines are wanted too, however far they are.
+        """
         ...
 
     async def text_leg(self, query: str, *, filters: SearchFilters, limit: int) -> Sequence[LegHit]:
@@ -643,6 +647,7 @@ class Core:
     new_id: Callable[[], str]
     is_alive: Callable[[Holder], bool]
     close: Callable[[], Awaitable[None]]
+    context_writer: ContextWriter | None = None
     on_progress: Callable[[Progress], None] = ignore_progress
 
 

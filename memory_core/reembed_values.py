@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
+from memory_core.errors import ValidationError
 from memory_core.ports import ActiveSpace, Coverage, StoredEmbedding
 
 
@@ -28,6 +29,19 @@ class ReembedOptions:
     def is_partial(self) -> bool:
         """True where something may be left on purpose."""
         return bool(self.source_ids) or self.limit is not None
+
+
+def check_options(options: ReembedOptions) -> ReembedOptions:
+    """The same options, where they go together.
+
+    Raises:
+        ValidationError: a limit below 1, or `activate` with an option that would embed something.
+    """
+    if options.limit is not None and options.limit < 1:
+        raise ValidationError("limit: must be at least 1.")
+    if options.activate and options != ReembedOptions(activate=True):
+        raise ValidationError("activate: embeds nothing, so it goes with no other option but a dry run.")
+    return options
 
 
 class Why(StrEnum):

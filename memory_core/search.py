@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -17,7 +17,17 @@ import structlog
 from memory_core.errors import AgentMemoryError, SearchError, ValidationError
 from memory_core.fuse import FusedHit, fuse_legs, rank_alone
 from memory_core.highlight import cut_fragments
-from memory_core.models import Hit, HitRow, LegHit, SearchAnswer, SearchFilters, SearchMode, Vector, readable_text
+from memory_core.models import (
+    Hit,
+    HitRow,
+    LegAnswer,
+    LegHit,
+    SearchAnswer,
+    SearchFilters,
+    SearchMode,
+    Vector,
+    readable_text,
+)
 from memory_core.ports import ActiveSpace, Core, ListQuery
 
 _log = structlog.get_logger(__name__)
@@ -45,11 +55,16 @@ class _Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Leg:
-    """What one leg said: its hits, or its error, or neither where it was not asked."""
+    """What one leg said: its answer, or its error, or neither where it was not asked."""
 
-    hits: Sequence[LegHit] = ()
+    answer: LegAnswer = field(default_factory=LegAnswer)
     error: AgentMemoryError | None = None
     asked: bool = True
+
+    @property
+    def hits(self) -> Sequence[LegHit]:
+        """What it found."""
+        return self.answer.hits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +90,16 @@ class _Asker:
     async def rank(self, pool: int) -> _Ranking:
         """Ask the legs for `pool` candidates each, and fuse."""
         mode = self.question.mode
-        vector, text = await asyncio.gather(
-            _try_leg("vector", self._ask_vectors(pool)) if mode is not SearchMode.TEXT else _not_asked(),
+        text, embedding = await asyncio.gather(
             _try_leg("text", self._ask_text(pool)) if mode is not SearchMode.VECTOR else _not_asked(),
+            _try_leg("vector", self._embed_query()) if mode is not SearchMode.TEXT else _not_asked(),
         )
+        asks_vectors = embedding.asked and embedding.error is None
+        # The text leg's hits get their cosines from the same scan.
+        vector = await _try_leg("vector", self._ask_vectors(pool, text.hits)) if asks_vectors else embedding
         effective, explanation = _read_failures(mode, vector, text)
         if mode is SearchMode.HYBRID:
-            ranked = fuse_legs(vector.hits, text.hits, vector_weight=self._weight(effective))
+            ranked = fuse_legs(vector.answer, text.hits, vector_weight=self._weight(effective))
         else:
             ranked = rank_alone(vector.hits, text.hits)
         bound = self.question.min_score
@@ -99,21 +117,33 @@ class _Asker:
             return self.core.settings.search_vector_weight
         return 1.0 if effective is SearchMode.VECTOR else 0.0
 
-    async def _ask_vectors(self, pool: int) -> Sequence[LegHit]:
+    async def _embed_query(self) -> LegAnswer:
+        """Once, however often the legs are asked; no hits yet."""
         ours, stored = self.core.fingerprint.key, self.space.fingerprint
         if ours != stored:
             raise SearchError(
                 f"The stored vectors are of the embedding space {stored} and this process uses {ours}. Set the "
                 "embedding settings as they were, or search with mode text."
             )
-        vector = self.vector
-        if vector is None:
+        if self.vector is None:
             result = await self.core.embedder.embed([[self.question.query]], kind="query")
-            vector = self.vector = result.groups[0][0]
-        return await self.core.index.vector_leg(vector, fingerprint=stored, filters=self.question.filters, limit=pool)
+            self.vector = result.groups[0][0]
+        return LegAnswer()
 
-    async def _ask_text(self, pool: int) -> Sequence[LegHit]:
-        return await self.core.index.text_leg(self.question.query, filters=self.question.filters, limit=pool)
+    async def _ask_vectors(self, pool: int, text_hits: Sequence[LegHit]) -> LegAnswer:
+        if self.vector is None:
+            return LegAnswer()
+        return await self.core.index.vector_leg(
+            self.vector,
+            fingerprint=self.space.fingerprint,
+            filters=self.question.filters,
+            limit=pool,
+            also=text_hits,
+        )
+
+    async def _ask_text(self, pool: int) -> LegAnswer:
+        hits = await self.core.index.text_leg(self.question.query, filters=self.question.filters, limit=pool)
+        return LegAnswer(hits=hits)
 
 
 async def search_knowledge(
@@ -220,9 +250,9 @@ async def _read_rows(
     return chosen[:limit], rows, len(rows) < read
 
 
-async def _try_leg(name: str, call: Awaitable[Sequence[LegHit]]) -> _Leg:
+async def _try_leg(name: str, call: Awaitable[LegAnswer]) -> _Leg:
     try:
-        return _Leg(hits=await call)
+        return _Leg(answer=await call)
     except AgentMemoryError as error:
         _log.warning("search.leg_failed", leg=name, error=type(error).__name__, cause=error.event)
         return _Leg(error=error)

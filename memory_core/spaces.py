@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memory_core.errors import ForeignDatabaseError
-from memory_core.ports import ActiveSpace
+from memory_core.ports import ActiveSpace, Coverage
 
 
 def refuse_other_space(space: ActiveSpace, fingerprint: str) -> None:
@@ -52,6 +52,25 @@ def activate(space: ActiveSpace, fingerprint: str, *, complete: bool) -> ActiveS
     left = space.pending if fingerprint == space.fingerprint else space.fingerprint
     previous = None if complete else left or space.previous
     return replace(space, fingerprint=fingerprint, pending=None, previous=previous)
+
+
+def describe_move(space: ActiveSpace, coverage: Coverage) -> str | None:
+    """What is to be said of a move to another space that is not finished, None where there is none.
+
+    `coverage` is that of the pending space, of the active one where none is pending.
+    """
+    covered, missing = coverage.covered_documents, coverage.documents - coverage.covered_documents
+    if space.pending:
+        return (
+            f"A re-embed to {space.pending} is not finished: it covers {covered:,} of {coverage.documents:,} "
+            f"documents. Queries use {space.fingerprint} until then. Run `memory reembed` with its settings."
+        )
+    if missing:
+        return (
+            f"{missing:,} of {coverage.documents:,} documents are not of the active embedding space "
+            f"{space.fingerprint}: only their words are found. Run `memory reembed`."
+        )
+    return None
 
 
 def _other_is_pending(space: ActiveSpace, fingerprint: str) -> ForeignDatabaseError:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import assert_never
 
 from memory_core.chunk.chunk_content import describe_recipe
+from memory_core.costs import EmbeddingEstimate
 from memory_core.errors import SyncError, ValidationError
 from memory_core.files import MAX_FILE_BYTES, Blank, Changed, FileReading, FileText, Quarantine, ScannedFile
 from memory_core.languages import choose_language
@@ -51,11 +52,30 @@ _OUTCOMES: dict[Outcome, FileOutcome] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedPlan:
-    """A plan with the scanned files by path, which say where each lies and what it was like when it was listed."""
+    """A plan with the scanned files by path, which say where each lies and what it was like when it was listed.
+
+    `estimate` is what embedding it would take, where somebody asked for that.
+    """
 
     feed: Feed
     plan: SyncPlan
     files: Mapping[str, ScannedFile]
+    estimate: EmbeddingEstimate | None = None
+
+    def describe(self) -> str:
+        """What a run would do, and what that takes, as sentences."""
+        counts = self.plan.summarize()
+        done = ", ".join(f"{name} {count}" for name, count in counts.items() if count) or "nothing"
+        return f"Would do: {done}." + (f" {self.estimate.describe()}" if self.estimate else "")
+
+    def to_json(self) -> dict[str, object]:
+        """The same as plain values, ready for `json.dumps`."""
+        return {
+            "feed": self.feed.name,
+            "planId": self.plan.plan_id,
+            "plan": self.plan.summarize(),
+            "estimate": self.estimate and self.estimate.to_json(),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory_core.adapters.embedded_record import CorruptIndexError, Record, journal_path, vectors_path
-from memory_core.models import LegHit, Vector
+from memory_core.models import LegAnswer, LegHit, Vector
 
 ANCHORS: Final = 8
 """So many of the newest commits must still be known to the database; else it was set back (restored)."""
@@ -98,24 +98,39 @@ class RowSnapshot:
 
 
 def rank_nearest(
-    rows: RowSnapshot, vector: Vector, *, fingerprint: str, allowed: NDArray[np.bool_] | None, limit: int
-) -> list[LegHit]:
+    rows: RowSnapshot,
+    vector: Vector,
+    *,
+    fingerprint: str,
+    allowed: NDArray[np.bool_] | None,
+    limit: int,
+    also: Sequence[LegHit] = (),
+) -> LegAnswer:
     """The rows of one embedding space with the highest cosine, exactly; `allowed` is a mask over document codes."""
     space = rows.space_codes.get(fingerprint)
     if space is None:
-        return []
+        return LegAnswer()
     mask = rows.alive & (rows.spaces == space)
     if allowed is not None:
         mask &= allowed[rows.documents]
     query = normalise(vector[np.newaxis, :])[0]
     places = np.flatnonzero(mask)
+    if not places.size:
+        return LegAnswer()
     if places.size < mask.size * _SCAN_ALL_SHARE:
         cosines: Vector = rows.vectors[places] @ query
     else:
         cosines = (rows.vectors @ query)[places]
-    best = _find_best(np.round(cosines, _SCORE_DIGITS), min(limit, places.size))
-    hits = [rows.hit(int(places[one]), score) for one, score in best]
-    return sorted(hits, key=lambda hit: (-hit.score, hit.chunk_id))[:limit]
+    cosines = np.round(cosines, _SCORE_DIGITS)
+    best = _find_best(cosines, min(limit, places.size))
+    found = (rows.hit(int(places[one]), score) for one, score in best)
+    hits = sorted(found, key=lambda hit: (-hit.score, hit.chunk_id))[:limit]
+    wanted = {hit.chunk_id: hit.document_id for hit in also}
+    for hit in hits:
+        wanted.pop(hit.chunk_id, None)
+    near = np.flatnonzero(rows.mask_documents(wanted.values())[rows.documents[places]]) if wanted else ()
+    others = [rows.hit(int(places[one]), float(cosines[one])) for one in near if rows.chunk_ids[places[one]] in wanted]
+    return LegAnswer(hits=hits, also=others, lowest=float(cosines.min()))
 
 
 def _find_best(scores: Vector, count: int) -> list[tuple[int, float]]:

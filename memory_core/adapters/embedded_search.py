@@ -20,7 +20,7 @@ from memory_core.adapters.embedded_rows import rank_nearest
 from memory_core.adapters.embedded_writer import View
 from memory_core.adapters.text_terms import TextTerms
 from memory_core.errors import SearchError
-from memory_core.models import LegHit, SearchFilters, Vector
+from memory_core.models import LegAnswer, LegHit, SearchFilters, Vector
 from memory_core.ports import MemoryStore
 
 _WAIT_SECONDS = 0.002
@@ -57,8 +57,8 @@ class EmbeddedSearchIndex:
         return self._refresher.documents_behind if self._refresher else 0
 
     async def vector_leg(
-        self, vector: Vector, *, fingerprint: str, filters: SearchFilters, limit: int
-    ) -> Sequence[LegHit]:
+        self, vector: Vector, *, fingerprint: str, filters: SearchFilters, limit: int, also: Sequence[LegHit] = ()
+    ) -> LegAnswer:
         """See SearchIndex."""
         if vector.shape != (self._dimensions,):
             raise SearchError(
@@ -67,9 +67,9 @@ class EmbeddedSearchIndex:
             )
         view = await self._refresh()
         if view is None:
-            return ()
+            return LegAnswer()
         allowed = await self._find_allowed(filters)
-        return await in_thread(_search_vectors, view, vector, fingerprint, allowed, limit)
+        return await in_thread(_search_vectors, view, vector, fingerprint, allowed, limit, also)
 
     async def text_leg(self, query: str, *, filters: SearchFilters, limit: int) -> Sequence[LegHit]:
         """See SearchIndex."""
@@ -124,10 +124,15 @@ class EmbeddedSearchIndex:
 
 
 def _search_vectors(
-    view: View, vector: Vector, fingerprint: str, allowed: frozenset[str] | None, limit: int
-) -> list[LegHit]:
+    view: View,
+    vector: Vector,
+    fingerprint: str,
+    allowed: frozenset[str] | None,
+    limit: int,
+    also: Sequence[LegHit],
+) -> LegAnswer:
     mask = None if allowed is None else view.rows.mask_documents(allowed)
-    return rank_nearest(view.rows, vector, fingerprint=fingerprint, allowed=mask, limit=limit)
+    return rank_nearest(view.rows, vector, fingerprint=fingerprint, allowed=mask, limit=limit, also=also)
 
 
 def _search_text(view: View, terms: Sequence[str], allowed: frozenset[str] | None, limit: int) -> list[LegHit]:

@@ -20,8 +20,7 @@ import numpy as np
 
 from memory_core.embed import check_groups
 from memory_core.errors import ConfigError
-from memory_core.models import EmbeddingResult, EmbeddingUsage, Vector
-from memory_core.ports import EmbeddingKind
+from memory_core.models import EmbeddingKind, EmbeddingResult, EmbeddingUsage, Vector
 
 _WORD = re.compile(r"[^\W_]+")
 _RESERVED_WORD: Final = "\0"  # stands for a text without letters and digits; no word can be equal to it

@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 
 from memory_core.embed import check_groups
 from memory_core.errors import ConfigError, EmbeddingError
-from memory_core.models import EmbeddingResult, EmbeddingUsage, Vector
-from memory_core.ports import EmbeddingKind
+from memory_core.models import EmbeddingKind, EmbeddingResult, EmbeddingUsage, Vector
 
 WINDOW_TOKENS: Final = 512  # with the two marks around it; windows of 256 cost 5 points of recall
 DIMENSIONS: Final = 384

@@ -13,8 +13,10 @@ from pymongo.database import Database
 
 from memory_core.adapters.mongo_connection import MongoConnection, Row
 from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, SUBMISSIONS
+from memory_core.adapters.mongo_spaces import count_coverage, read_space
 from memory_core.adapters.mongo_sweeps import owned_bodies
 from memory_core.ports import StoreHealth
+from memory_core.spaces import describe_move
 
 _OPEN_STATES = ("staged", "running")
 _EXAMPLES = 3
@@ -40,7 +42,7 @@ def check_health(connection: MongoConnection, *, transactions: bool) -> StoreHea
         transactions=transactions,
         documents=look.documents,
         chunks=look.chunks,
-        faults=(*look.damage, *_submission_faults(connection.database)),
+        faults=(*look.damage, *_space_faults(connection), *_submission_faults(connection.database)),
     )
 
 
@@ -115,6 +117,12 @@ def _body_faults(database: Database[Row], session: ClientSession | None) -> Iter
         yield f"{len(loose)} texts belong to no version and no submission. {_SWEPT}"
     if missing := sorted(source for body, source in current.items() if body not in stored):
         yield f"{len(missing)} documents lack their text ({_some(missing)}). Store them again from their source."
+
+
+def _space_faults(connection: MongoConnection) -> Iterable[str]:
+    space = read_space(connection)
+    if space and (told := describe_move(space, count_coverage(connection, space.pending or space.fingerprint))):
+        yield told
 
 
 def _submission_faults(database: Database[Row]) -> Iterable[str]:

@@ -33,7 +33,8 @@ from memory_core.models import (
 )
 
 # The fields of a chunk row that are absent on most: of rows that were written before there were such fields, on all.
-OPTIONAL_TEXT_FIELDS = ("lead", "readable")
+OPTIONAL_TEXT_FIELDS = ("lead", "readable", "situated")
+KEY_FIELDS = ["documentId", "chunkIndex", "rowHash", "embeddingInputHash", "embeddingFingerprint", "situated"]
 
 # A part stays far below BSON's 16 MB: four bytes a character at most.
 PART_CHARS = 1_000_000
@@ -221,6 +222,7 @@ def text_fields(embedded: EmbeddedChunk) -> Row:
         "rowHash": embedded.row_hash,
         **({"lead": chunk.lead} if chunk.lead else {}),
         **({"readable": chunk.readable} if chunk.readable is not None else {}),
+        **({"situated": embedded.situated} if embedded.situated else {}),
     }
 
 
@@ -341,6 +343,7 @@ def read_chunk_key(row: Mapping[str, Any]) -> StoredChunkKey:
         row_hash=row["rowHash"],
         embedding_input_hash=row["embeddingInputHash"],
         fingerprint=row["embeddingFingerprint"],
+        situated=row.get("situated", ""),
     )
 
 

@@ -72,30 +72,7 @@ class MongoSpaces:
 
     async def count_coverage(self, fingerprint: str) -> Coverage:
         """See MemoryStore."""
-        return await self._connection.run(self._count_coverage, fingerprint)
-
-    def _count_coverage(self, fingerprint: str) -> Coverage:
-        pipeline: list[Mapping[str, Any]] = [
-            # Every fingerprint is a text: the condition chooses the index that has all the fields.
-            {"$match": {"embedding.fingerprint": {"$gte": ""}}},
-            {"$project": {"_id": 0, "embedding.fingerprint": 1, "chunking.chunkCount": 1}},
-            {
-                "$group": {
-                    "_id": "$embedding.fingerprint",
-                    "documents": {"$sum": 1},
-                    "chunks": {"$sum": "$chunking.chunkCount"},
-                }
-            },
-        ]
-        found = list(self._connection.collection(DOCUMENTS).aggregate(pipeline))
-        ours: Row = next((row for row in found if row["_id"] == fingerprint), {"documents": 0, "chunks": 0})
-        return Coverage(
-            fingerprint=fingerprint,
-            documents=sum(row["documents"] for row in found),
-            chunks=sum(row["chunks"] for row in found),
-            covered_documents=ours["documents"],
-            covered_chunks=ours["chunks"],
-        )
+        return await self._connection.run(count_coverage, self._connection, fingerprint)
 
     async def find_embedded(
         self, *, stale_in: str | None, source_ids: Sequence[str] = (), after: str | None = None, limit: int
@@ -208,6 +185,31 @@ def found_space(connection: MongoConnection, fingerprint: Fingerprint) -> Active
             return space
         raise
     return ActiveSpace(schema_version=SCHEMA_VERSION, fingerprint=fingerprint.key, lineage=row["lineage"])
+
+
+def count_coverage(connection: MongoConnection, fingerprint: str) -> Coverage:
+    """How much is of that embedding space: one pass over an index that has all the fields."""
+    pipeline: list[Mapping[str, Any]] = [
+        # Every fingerprint is a text: the condition chooses the index that has all the fields.
+        {"$match": {"embedding.fingerprint": {"$gte": ""}}},
+        {"$project": {"_id": 0, "embedding.fingerprint": 1, "chunking.chunkCount": 1}},
+        {
+            "$group": {
+                "_id": "$embedding.fingerprint",
+                "documents": {"$sum": 1},
+                "chunks": {"$sum": "$chunking.chunkCount"},
+            }
+        },
+    ]
+    found = list(connection.collection(DOCUMENTS).aggregate(pipeline))
+    ours: Row = next((row for row in found if row["_id"] == fingerprint), {"documents": 0, "chunks": 0})
+    return Coverage(
+        fingerprint=fingerprint,
+        documents=sum(row["documents"] for row in found),
+        chunks=sum(row["chunks"] for row in found),
+        covered_documents=ours["documents"],
+        covered_chunks=ours["chunks"],
+    )
 
 
 def nothing_stored() -> NotFoundError:

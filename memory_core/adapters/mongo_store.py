@@ -124,7 +124,7 @@ class MongoStore(MongoSpaces):
         return await self._connection.run(self._read_chunk_keys, document_ids)
 
     def _read_chunk_keys(self, document_ids: Sequence[str]) -> dict[str, list[StoredChunkKey]]:
-        fields = dict.fromkeys(("documentId", "chunkIndex", "rowHash", "embeddingInputHash", "embeddingFingerprint"), 1)
+        fields = dict.fromkeys(rows.KEY_FIELDS, 1)
         found = (
             self._connection.collection(CHUNKS)
             .find({"documentId": {"$in": [ObjectId(one) for one in document_ids]}}, fields)

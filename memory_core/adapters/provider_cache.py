@@ -16,8 +16,7 @@ import numpy as np
 from memory_core.embedding_plan import Unit
 from memory_core.embedding_ports import CachedVector, EmbeddingCache, EmbeddingTransport
 from memory_core.errors import StorageError
-from memory_core.models import Vector
-from memory_core.ports import EmbeddingKind
+from memory_core.models import EmbeddingKind, Vector
 
 
 class PaidVectors:

@@ -38,8 +38,8 @@ from memory_core.errors import (
     ThrottledError,
     TooManyTokensError,
 )
-from memory_core.models import EmbeddingResult, EmbeddingUsage, Vector
-from memory_core.ports import EmbeddingKind, TokenCounter
+from memory_core.models import EmbeddingKind, EmbeddingResult, EmbeddingUsage, Vector
+from memory_core.ports import TokenCounter
 
 _REFUSALS_REMEMBERED: Final = 4_096
 _WRITTEN_BETWEEN_EVICTIONS: Final = 5_000

@@ -3,9 +3,11 @@
 They keep the promises of `memory_core.ports`, and the suites in tests/contract hold them and the real adapters to the
 same words. `database.py` is what the stores share (one FakeDatabase is one server's database, so two stores over it
 are two processes); `store.py`, `feeds.py`, `submissions.py` are the three stores; `embedder.py` is an embedder that
-fails to a script, `transport.py` a provider that does, and `embedding_cache.py` keeps paid vectors.
+fails to a script, `transport.py` a provider that does,
+`chat.py` a chat model that does, and `embedding_cache.py` keeps paid vectors.
 """
 
+from memory_core.fakes.chat import ChatCall, ScriptedChatModel
 from memory_core.fakes.database import FakeDatabase
 from memory_core.fakes.embedder import EmbeddingFault, ScriptedEmbedder
 from memory_core.fakes.embedding_cache import CacheRow, FakeEmbeddingCache
@@ -16,12 +18,14 @@ from memory_core.fakes.transport import ScriptedTransport
 
 __all__ = [
     "CacheRow",
+    "ChatCall",
     "EmbeddingFault",
     "FakeDatabase",
     "FakeEmbeddingCache",
     "FakeFeedStore",
     "FakeStore",
     "FakeSubmissionStore",
+    "ScriptedChatModel",
     "ScriptedEmbedder",
     "ScriptedTransport",
 ]

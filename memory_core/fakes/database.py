@@ -42,6 +42,7 @@ class ChunkRecord:
     embedding_input_hash: str
     fingerprint: str
     vector: Vector
+    situated: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

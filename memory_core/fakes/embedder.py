@@ -10,8 +10,8 @@ from typing import assert_never
 import numpy as np
 
 from memory_core.errors import EmbeddingError, EmbeddingUnavailableError
-from memory_core.models import EmbeddingResult, Vector
-from memory_core.ports import Embedder, EmbeddingKind
+from memory_core.models import EmbeddingKind, EmbeddingResult, Vector
+from memory_core.ports import Embedder
 
 
 class EmbeddingFault(StrEnum):

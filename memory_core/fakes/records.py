@@ -51,6 +51,7 @@ def read_key(row: ChunkRecord) -> StoredChunkKey:
         row_hash=row.row_hash,
         embedding_input_hash=row.embedding_input_hash,
         fingerprint=row.fingerprint,
+        situated=row.situated,
     )
 
 

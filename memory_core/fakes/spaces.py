@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from memory_core.errors import NotFoundError
 from memory_core.fakes.database import DocumentRecord, LeaseRecord, take_turns
 from memory_core.fakes.reads import FakeStoreReads
 from memory_core.models import Fingerprint, Holder
-from memory_core.ports import ActiveSpace, Coverage, RowSizes, StoredEmbedding
-from memory_core.spaces import activate, declare
+from memory_core.ports import ActiveSpace, Coverage, RowSizes, StoredEmbedding, StoreHealth
+from memory_core.spaces import activate, declare, describe_move
 
 
 class FakeSpaces(FakeStoreReads):
@@ -48,6 +49,13 @@ class FakeSpaces(FakeStoreReads):
             covered_documents=len(covered),
             covered_chunks=sum(state.chunk_count for state in covered),
         )
+
+    async def check_health(self) -> StoreHealth:
+        """What the reads say, and a move to another space that is not finished."""
+        health = await super().check_health()
+        space = self._database.meta
+        told = space and describe_move(space, await self.count_coverage(space.pending or space.fingerprint))
+        return replace(health, faults=(*health.faults, told)) if told else health
 
     async def find_embedded(
         self, *, stale_in: str | None, source_ids: Sequence[str] = (), after: str | None = None, limit: int

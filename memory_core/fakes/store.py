@@ -254,6 +254,7 @@ class FakeStore(FakeSpaces):
             embedding_input_hash=chunk.embedding_input_hash,
             fingerprint=fingerprint,
             vector=np.array(vector, dtype=np.float32),
+            situated=chunk.situated,
         )
 
     def _drop_rows(self, document_ids: set[str]) -> int:

@@ -105,7 +105,7 @@ async def test_what_shows_nothing_to_a_reader_is_counted_and_never_found(
     vector = page.chunks[1].vector
     assert vector is not None
     nearest = await index.vector_leg(vector, fingerprint=space.key, filters=SearchFilters(), limit=9)
-    assert [hit.chunk_id for hit in nearest] == [page.chunks[0].chunk_id]
+    assert [hit.chunk_id for hit in nearest.hits] == [page.chunks[0].chunk_id]
 
     states = await reopen().read_states(["pages/a", "pages/b"])
     assert {source: (state.chunk_count, state.tally.count) for source, state in states.items()} == {

@@ -37,10 +37,10 @@ async def test_an_index_follows_a_store_through_every_kind_of_write(
     vector = cat.chunks[0].vector
     assert vector is not None
     nearest = await index.vector_leg(vector, fingerprint=space.key, filters=SearchFilters(), limit=1)
-    assert nearest[0].chunk_id == cat.chunks[0].chunk_id
-    assert np.isclose(nearest[0].score, 1.0, atol=1e-5)
-    rows = await store.read_hits([nearest[0].chunk_id])
-    assert rows[nearest[0].chunk_id].text == "the cat sleeps"
+    assert nearest.hits[0].chunk_id == cat.chunks[0].chunk_id
+    assert np.isclose(nearest.hits[0].score, 1.0, atol=1e-5)
+    rows = await store.read_hits([nearest.hits[0].chunk_id])
+    assert rows[nearest.hits[0].chunk_id].text == "the cat sleeps"
     base = (await store.read_states(["notes/cat"]))["notes/cat"]
     await store.write_together([build("notes/cat", "the cat purrs", base=base)], now=now)
     assert await _find(other, "otter") == []

@@ -14,6 +14,7 @@ import pytest
 
 from memory_core.context import choose_basis, name_policy, rank_words
 from memory_core.embed import embed_documents, fingerprint_of
+from memory_core.embedding_ports import ContextWriter
 from memory_core.embedding_settings import ContextPolicy
 from memory_core.errors import EmbeddingError, EmbeddingUnavailableError, InternalError, TooLargeError
 from memory_core.models import (
@@ -121,6 +122,7 @@ class World:
     embedder: RecordingEmbedder = field(default_factory=RecordingEmbedder)
     store: RowStore = field(default_factory=RowStore)
     policy: ContextPolicy = ContextPolicy.PREFIX
+    writer: ContextWriter | None = None
 
     @property
     def core(self) -> Core:
@@ -131,8 +133,9 @@ class World:
             "store": self.store,
             "embedder": self.embedder,
             "counter": WordCounter(),
-            "settings": load_settings().model_copy(update={"embedding_context": self.policy}),
-            "fingerprint": fingerprint_of(self.embedder, name_policy(self.policy)),
+            "settings": load_settings().model_copy(update={"embedding_context": self.policy, "context_model": "chat"}),
+            "fingerprint": fingerprint_of(self.embedder, name_policy(self.policy, "chat")),
+            "context_writer": self.writer,
             "new_id": lambda: f"new-{next(ids)}",
         }
         return Core(**parts)
@@ -156,6 +159,7 @@ class World:
                 row_hash=chunk.row_hash,
                 embedding_input_hash=chunk.embedding_input_hash,
                 fingerprint=stored.fingerprint.key,
+                situated=chunk.situated,
             )
             for chunk in stored.chunks
         ]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from memory_core.models import (
     EmbeddingUsage,
     Fingerprint,
     HitRow,
+    LegAnswer,
     LegHit,
     SearchFilters,
     SearchMode,
@@ -81,17 +81,18 @@ class StandInIndex:
     text_error: AgentMemoryError | None = None
     pools: list[int] = field(default_factory=list[int])
     fingerprints: list[str] = field(default_factory=list[str])
+    also: list[list[str]] = field(default_factory=list[list[str]])
     filters: list[SearchFilters] = field(default_factory=list[SearchFilters])
-    together: asyncio.Barrier | None = None
     engine: str = "embedded"
 
     async def vector_leg(
-        self, vector: Vector, *, fingerprint: str, filters: SearchFilters, limit: int
-    ) -> Sequence[LegHit]:
+        self, vector: Vector, *, fingerprint: str, filters: SearchFilters, limit: int, also: Sequence[LegHit] = ()
+    ) -> LegAnswer:
         """See SearchIndex."""
         assert vector.shape == (2,)
         self.fingerprints.append(fingerprint)
-        return await self._answer(self.vector, self.vector_error, filters, limit)
+        self.also.append([hit.chunk_id for hit in also])
+        return LegAnswer(hits=await self._answer(self.vector, self.vector_error, filters, limit))
 
     async def text_leg(self, query: str, *, filters: SearchFilters, limit: int) -> Sequence[LegHit]:
         """See SearchIndex."""
@@ -103,8 +104,6 @@ class StandInIndex:
     ) -> Sequence[LegHit]:
         self.pools.append(limit)
         self.filters.append(filters)
-        if self.together is not None:
-            await self.together.wait()
         if error is not None:
             raise error
         return [LegHit(chunk_id=name, document_id="doc", score=score) for name, score in hits[:limit]]
@@ -237,14 +236,13 @@ class TestHits:
         assert bench.index.fingerprints == [OURS.key]
         assert bench.index.pools == [20]
 
-    async def test_hybrid_fuses_both_legs_asked_at_once(self, bench: Bench) -> None:
-        """Both legs run side by side over a pool of at least 100, with the same filters."""
-        bench.index.together = asyncio.Barrier(2)
+    async def test_hybrid_fuses_both_legs(self, bench: Bench) -> None:
+        """Over pools of at least 100, with the same filters; the vector leg is asked for the text leg's hits too."""
         bench.index.vector = [("c001", 0.9), ("c002", 0.5)]
         bench.index.text = [("c002", 8.0), ("c003", 4.0)]
-        async with asyncio.timeout(5):
-            answer = await search_knowledge("cat", core=bench.core, filters=RARE)
+        answer = await search_knowledge("cat", core=bench.core, filters=RARE)
         assert [(hit.row.chunk_id, hit.score) for hit in answer.hits] == [("c001", 0.5), ("c002", 0.5), ("c003", 0.25)]
+        assert bench.index.also == [["c002", "c003"]]
         assert (answer.engine, answer.effective_mode, answer.explanation) == ("embedded", SearchMode.HYBRID, None)
         assert bench.index.pools == [100, 100]
         assert bench.index.filters == [RARE, RARE]

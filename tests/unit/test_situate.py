@@ -116,6 +116,13 @@ def test_equal_chunks_are_shown_their_own_parts() -> None:
     assert filler.texts[-1] in shown_of(views[-1])
 
 
+def test_equal_neighbours_are_told_apart() -> None:
+    """A document of one repeated text is not shown by its beginning alone."""
+    texts = (book(1).texts[0],) * 40
+    views = plan(SituateRequest(content="\n".join(texts), texts=texts), 1_000)
+    assert max(len(view.places) for view in views) < 10
+
+
 def test_a_chunk_that_is_not_found_follows_its_predecessor() -> None:
     """The text of a chunk may be spelled otherwise than in the document."""
     request = book(30)

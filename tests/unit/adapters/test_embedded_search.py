@@ -145,9 +145,8 @@ async def find_words(
 async def find_near(
     index: EmbeddedSearchIndex, text: str, *, filters: SearchFilters | None = None, limit: int = 10
 ) -> list[LegHit]:
-    return list(
-        await index.vector_leg(vector_of(text), fingerprint=SPACE, filters=filters or SearchFilters(), limit=limit)
-    )
+    answer = await index.vector_leg(vector_of(text), fingerprint=SPACE, filters=filters or SearchFilters(), limit=limit)
+    return list(answer.hits)
 
 
 def record_of(directory: Path, lineage: str = "first") -> embedded_record.Record:
@@ -187,6 +186,21 @@ class TestReadingYourWrites:
         assert await find_words(index, "dogs") == ["b-0"]
         nearest = (await find_near(index, "a dog barks"))[0]
         assert (nearest.chunk_id, nearest.document_id, nearest.score) == ("b-0", "b", pytest.approx(1.0, abs=1e-5))
+
+    async def test_hits_of_the_other_leg_get_their_cosines(
+        self, index: EmbeddedSearchIndex, store: MirroredStore
+    ) -> None:
+        """However far down they are, and only living rows; the lowest cosine of all is told."""
+        store.put("a", "the cat sleeps", "a cat on the mat")
+        store.put("b", "a dog barks")
+        everything = await find_near(index, "the cat sleeps")
+        gone = LegHit(chunk_id="gone-0", document_id="gone", score=1.0)
+        answer = await index.vector_leg(
+            vector_of("the cat sleeps"), fingerprint=SPACE, filters=SearchFilters(), limit=1, also=[*everything, gone]
+        )
+        assert list(answer.hits) == everything[:1]
+        assert sorted(answer.also, key=lambda hit: -hit.score) == everything[1:]
+        assert answer.lowest == min(hit.score for hit in everything)
 
     async def test_update_delete_and_storing_again_are_seen(
         self, index: EmbeddedSearchIndex, store: MirroredStore
