@@ -200,7 +200,8 @@ def ingest(
     ] = None,
     confirm: Annotated[str | None, typer.Option(help="The id of a plan whose many deletions you agree to.")] = None,
     *,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and its cost.")] = False,
+    max_cost: Annotated[float | None, typer.Option(min=0, help="Stop before a run that costs more US dollars.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the memory equal to a directory: store new files, update changed ones, delete what is gone."""
@@ -213,7 +214,7 @@ def ingest(
     with show_progress() as listen:
         run = _with_core(
             settings,
-            lambda core: ingest_directory(core, *chosen, confirm=confirm, dry_run=dry_run),
+            lambda core: ingest_directory(core, *chosen, confirm=confirm, dry_run=dry_run, max_cost=max_cost),
             needs=frozenset(Service),
             on_progress=listen,
         )

@@ -19,13 +19,13 @@ from prefect.states import Completed, Failed
 
 from flows.leases import hold_feed
 from flows.reports import publish_report
-from memory_core.adapters.provider_limits import limits_of
 from memory_core.bootstrap import current_core
 from memory_core.costs import EmbeddingEstimate, check_max_cost, is_paid, refuse_cost
 from memory_core.embedding_estimate import EmbeddingEstimator
 from memory_core.errors import AgentMemoryError, NotFoundError, ValidationError
 from memory_core.models import Outcome, StoreOutcome
 from memory_core.ports import Core, Feed, Progress
+from memory_core.provider_limits import limits_of
 from memory_core.store_content import store_content
 from memory_core.sync.plan import batches, deletions_need_confirmation
 from memory_core.sync.values import Action, FileOutcome, FileReport, PlannedFile, SyncReport

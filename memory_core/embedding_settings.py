@@ -214,7 +214,7 @@ class EmbeddingSettings(BaseSettings):
         Field(
             alias="EMBEDDING_PRICES",
             description="US dollars for a million input tokens, over the built-in table: model=0.02,other=0.1. "
-            "A chat model's output is model:output=0.6.",
+            "A chat model: also model:output=0.6 and, for what it reads from its cache, model:cached=0.07.",
         ),
     ] = Field(default_factory=dict[str, float], alias="EMBEDDING_PRICES")
 

@@ -83,7 +83,7 @@ class ReembedPlan:
         more = f" {self.left_out:,} more are left for later." if self.left_out else ""
         return (
             f"{_count(len(self.documents), 'document')}, {_count(self.chunks, 'chunk')}, about {self.tokens:,} tokens "
-            f"to embed with {self.target}{f' ({reasons})' if reasons else ''}.{more}"
+            f"for {self.target}{f' ({reasons})' if reasons else ''}.{more}"
         )
 
     def to_json(self) -> dict[str, object]:

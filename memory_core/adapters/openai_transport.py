@@ -12,10 +12,10 @@ from itertools import chain
 from memory_core.adapters.provider_answers import rebuild_flat
 from memory_core.adapters.provider_client import ProviderClient, read_json, read_utc
 from memory_core.adapters.provider_endpoint import Endpoint
-from memory_core.adapters.provider_limits import limits_of, width_of
 from memory_core.embedding_ports import ProviderAnswer, ProviderLimits, ProviderRequest
 from memory_core.embedding_settings import VectorEncoding
 from memory_core.ports import Clock
+from memory_core.provider_limits import limits_of, width_of
 from memory_core.settings import Settings
 
 

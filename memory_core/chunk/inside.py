@@ -10,10 +10,15 @@ from typing import NamedTuple, TypeAlias
 
 from memory_core.chunk.clusters import Clusters
 from memory_core.chunk.ruler import Ruler
-from memory_core.chunk.sentences import first_sentence_end, last_sentence_ends, last_sentence_line_end
+from memory_core.chunk.sentences import (
+    first_sentence_end,
+    has_sentence_marks,
+    last_sentence_ends,
+    last_sentence_line_end,
+)
 from memory_core.chunk.structure import Structure
 from memory_core.chunk.trim import first_non_blank
-from memory_core.chunk.words import first_word_edge, last_run_edge, last_word_edge
+from memory_core.chunk.words import first_word_edge, has_word_edges, last_run_edge, last_word_edge
 from memory_core.models import ChunkOptions
 
 _Finder: TypeAlias = Callable[[int, int], int | None]
@@ -37,6 +42,13 @@ class Inside:
         self._ruler = ruler
         self._clusters = clusters
         self._options = options
+        # What a text has nowhere is not looked for at every cut.
+        kinds: tuple[tuple[bool, _Finder, _Finder, bool], ...] = (
+            ("\n" in structure.lines, self._last_line, self._line_stop, True),
+            (has_sentence_marks(content), self._last_sentence, self._sentence_stop, False),
+            (has_word_edges(content), self._last_word, self._word_stop, True),
+        )
+        self._tiers = [(last, stop, stays_whole) for is_there, last, stop, stays_whole in kinds if is_there]
 
     def find_cut(self, start: int, floor: int, end: int, room: Room) -> int:
         """Where to end a chunk that begins at `start`, behind `floor` and before `end`. `floor` is not blank.
@@ -51,12 +63,9 @@ class Inside:
             limit = most
         if limit <= floor:
             floor = start
-        tiers: tuple[tuple[_Finder, _Finder, bool], ...] = (
-            (self._last_line, self._line_stop, True),
-            (self._last_sentence, self._sentence_stop, False),
-            (self._last_word, self._word_stop, True),
-        )
-        for last, stop, stays_whole in tiers:
+        if limit == len(self._content):
+            return limit
+        for last, stop, stays_whole in self._tiers:
             cut = last(floor, limit)
             if cut is None:
                 whole = stop(floor, most) if stays_whole and most > limit else None

@@ -61,6 +61,11 @@ _LOOK_AHEAD_CHARS = 64
 _MAX_MARKS = 32
 
 
+def has_sentence_marks(text: str) -> bool:
+    """False where no sentence can end."""
+    return _FIRST_MARKS.search(text) is not None
+
+
 def first_sentence_end(text: str, start: int, end: int) -> int | None:
     """Where the first sentence that ends in the window ends: behind its mark and what closes it."""
     return next(_find_ends(text, end, _FIRST_MARKS.finditer(text, start, end)), None)

@@ -16,6 +16,7 @@ _FIRST_BLANK = regex.compile(_BLANK)
 _LAST_BLANK = regex.compile(rf"(?r){_BLANK}")
 
 _UNPARTED = r"[\p{Script=Han}\p{Script=Hiragana}]"
+_FIRST_UNPARTED = regex.compile(_UNPARTED)
 _DATE_UNITS = "\u5e74\u6708\u6642\u65f6\u5206"
 _MAY_START = (
     r"(?=[^\p{LB=CJ}\p{LB=NS}\p{LB=CL}\p{LB=CP}\p{LB=EX}\p{LB=IS}\p{LB=QU}\p{LB=IN}\p{LB=PO}\p{LB=SY}\p{LB=BA}"
@@ -54,6 +55,11 @@ _LIST_EDGE = regex.compile(r"(?r)(?=[,;](?!\p{N}{3}(?!\p{N})))(?P<behind>)[,;]")
 # So near to the end of a window a less good cut is taken rather than a good one further ahead.
 _NEAR_SHARE = 4
 _CASE_WINDOW_CHARS = 64
+
+
+def has_word_edges(text: str) -> bool:
+    """False where there is nothing between words: neither a blank nor Chinese or Japanese."""
+    return _FIRST_BLANK.search(text) is not None or _FIRST_UNPARTED.search(text) is not None
 
 
 def first_word_edge(text: str, start: int, end: int) -> int | None:

@@ -66,7 +66,7 @@ def environment_of(vendor: str, base_url: str, **chosen: str) -> dict[str, str]:
         "EMBEDDING_DIMENSIONS": str(DIMENSIONS),
         "EMBEDDING_MAX_RETRIES": "2",
         "EMBEDDING_TIMEOUT_MS": "10000",
-        "CHUNK_SIZE_TOKENS": "64",
+        "CHUNK_SIZE_TOKENS": "160",
         "CHUNK_OVERLAP_TOKENS": "0",
         "CHUNK_MIN_TOKENS": "16",
         **own,

@@ -81,3 +81,23 @@ def test_a_model_of_this_machine_costs_nothing(memory: Any, write_corpus: Callab
     assert said.returncode == 0, said.stderr
     assert "3 documents to store" in said.stdout
     assert "no cost with word-votes-1" in said.stdout
+
+
+def test_a_run_above_its_limit_stops_before_it_starts(memory: Any, provider: FakeProvider, prose: Path) -> None:
+    """It says estimate and limit, and nothing is sent or stored; under a limit that suffices it runs."""
+    stopped = memory.run("ingest", str(prose), "--max-cost", "0.0001")
+    assert stopped.returncode == 1
+    assert "above the limit of $0.0001" in stopped.stderr
+    assert "The estimate of about $0.00" in stopped.stderr
+    assert provider.requests == []
+    assert memory.run_json("ingest", str(prose), "--max-cost", "1")["created"] == 40
+
+
+def test_a_limit_that_cannot_be_kept_stops_the_run(memory: Any, provider: FakeProvider, prose: Path) -> None:
+    """Without a price there is no estimate; the message says how to set one."""
+    memory.extra["EMBEDDING_MODEL"] = "house-model"
+    stopped = memory.run("ingest", str(prose), "--max-cost", "5")
+    assert stopped.returncode == 1
+    assert "limit of $5" in stopped.stderr
+    assert "EMBEDDING_PRICES=house-model=DOLLARS" in stopped.stderr
+    assert provider.requests == []

@@ -240,6 +240,7 @@ async def test_fifty_documents_outlast_a_storm(open_paid: Open, vendor: str) -> 
                 paid.check_vectors(source_id)
 
 
+@pytest.mark.parametrize("vendor", ["openai"], indirect=True)
 async def test_a_pause_is_everybodys(open_paid: Open, vendor: str) -> None:
     """429 in three forms, 500 and a time-out (S12): one pause for all workers, no second charge, all stored."""
     with TimedProvider(vendor) as provider:
@@ -335,6 +336,7 @@ def _make_dense() -> dict[str, str]:
     }
 
 
+@pytest.mark.parametrize("vendor", ["openai"], indirect=True)
 async def test_dense_texts_fit_the_providers_own_measure(
     open_paid: Open, vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -374,6 +376,7 @@ async def test_a_long_document_has_windows_in_order(open_paid: Open, vendor: str
             assert len(windows or "12") == 2
 
 
+@pytest.mark.parametrize("vendor", ["voyage"], indirect=True)
 async def test_a_thousand_and_one_tiny_documents_share_requests(open_paid: Open, vendor: str) -> None:
     """Few requests, none above the vendor's numbers, each document a group of its own for a contextual model."""
     contents = {f"tiny/{number}": f"Tiny note number {number}." for number in range(1_001)}
@@ -384,4 +387,4 @@ async def test_a_thousand_and_one_tiny_documents_share_requests(open_paid: Open,
     assert {outcome.outcome for outcome in outcomes} == {Outcome.CREATED}
     assert provider.paid.total() == len(provider.paid) == 1_001
     sizes = [len(seen.groups) for seen in provider.documents]
-    assert (sum(sizes), max(sizes), len(sizes)) == ((1_001, 1_000, 2) if vendor == "voyage" else (1, 1, 1))
+    assert (sum(sizes), max(sizes), len(sizes)) == (1_001, 1_000, 2)

@@ -150,6 +150,19 @@ async def test_a_text_over_the_window_is_counted_by_its_windows(make_world: Call
     assert estimate.cost.tokens == math.ceil(sum(map(len, sent)) * START_FACTOR)
 
 
+async def test_an_equal_window_of_two_documents_is_sent_once(make_world: Callable[..., World]) -> None:
+    """Their texts differ behind it."""
+    limits = ProviderLimits(request_tokens=1_000_000, request_texts=10_000, text_tokens=100)
+    world = make_world(limits=limits, EMBEDDING_CONTEXT="none")
+    beginning = ("crane " * 14)[:80]
+    batch = [request(name, f"{beginning} {(name + ' ') * 12}"[:160]) for name in ("alpha", "bravo")]
+    estimate = await world.estimate(batch)
+    await world.store(batch)
+    sent = [text for one in world.transport.sent for group in one.groups for text in group]
+    assert (estimate.texts, len(sent)) == (2, 3)
+    assert estimate.cost.tokens == math.ceil(sum(map(len, sent)) * START_FACTOR)
+
+
 async def test_what_is_stored_costs_nothing_again(make_world: Callable[..., World]) -> None:
     """Nothing is planned for it."""
     world = make_world()

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from memory_core.adapters.openai_transport import OpenAITransport, load_openai_transport
-from memory_core.adapters.provider_limits import UNKNOWN_REQUEST_TEXTS, UNKNOWN_REQUEST_TOKENS
 from memory_core.embedding_ports import ProviderLimits, ProviderRequest
 from memory_core.errors import EmbeddingError, TooManyTokensError
+from memory_core.provider_limits import UNKNOWN_REQUEST_TEXTS, UNKNOWN_REQUEST_TOKENS
 from memory_core.settings import load_settings
 from tests.providers.fake_provider import FakeProvider, SeenRequest, vector_of
 from tests.providers.vendors import AZURE, COMPATIBLE, LLAMA_CPP, OLLAMA, OPENAI, TEI, VLLM, Vendor
