@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -81,20 +82,28 @@ def measure_local(texts: Sequence[str], *, turns: int) -> dict[str, float]:
     embedder = load_local_embedder()
     files = embedder._files  # noqa: SLF001 - the same file, found in the same way
     single, several = open_session(files, threads=1), open_session(files, threads=0)
-    total = dict.fromkeys((OURS, BARE_POOL, BARE_ALONE), 0.0)
     with asyncio.Runner() as runner, ThreadPoolExecutor(os.cpu_count()) as pool:
+
+        def run_ours(few: Sequence[str]) -> None:
+            runner.run(embedder.embed([few], kind="document"))
+
+        def run_pool(windows: Sequence[Inputs]) -> None:
+            list(pool.map(partial(single.run, None), windows))
+
+        def run_alone(windows: Sequence[Inputs]) -> None:
+            list(map(partial(several.run, None), windows))
+
+        total: dict[str, float] = {}
         for start in range(0, len(texts), _TEXTS_A_TURN):
-            slice_ = texts[start : start + _TEXTS_A_TURN]
-            windows = tokenize(slice_, files)
-            best = time_in_turns(
-                {
-                    OURS: lambda slice_=slice_: runner.run(embedder.embed([slice_], kind="document")),
-                    BARE_POOL: lambda windows=windows: [*pool.map(lambda one: single.run(None, one), windows)],
-                    BARE_ALONE: lambda windows=windows: [several.run(None, one) for one in windows],
-                },
-                turns=turns,
-            )
-            total = {name: seconds + best[name] for name, seconds in total.items()}
+            few = texts[start : start + _TEXTS_A_TURN]
+            windows = tokenize(few, files)
+            work = {
+                OURS: partial(run_ours, few),
+                BARE_POOL: partial(run_pool, windows),
+                BARE_ALONE: partial(run_alone, windows),
+            }
+            for name, seconds in time_in_turns(work, turns=turns).items():
+                total[name] = total.get(name, 0.0) + seconds
         runner.run(embedder.close())
     return total
 

@@ -1,6 +1,6 @@
-"""A fake provider in a process of its own, so that its work is not done at the client's expense. In: how slow it is.
+"""A fake provider in a process of its own: its work is not done by the client. In: how slow it is. Out: its address.
 
-Out: its address and, at the end, what it was asked for. It speaks over a real socket (tests/providers/fake_provider.py).
+It speaks over a real socket (tests/providers/fake_provider.py) and says what it was asked for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import multiprocessing
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from typing import Any
 
 from tests.providers.fake_provider import FakeProvider
 
@@ -29,7 +29,7 @@ class Tally:
 class SlowProvider:
     """The other process, as its parent sees it."""
 
-    def __init__(self, pipe: Connection) -> None:
+    def __init__(self, pipe: Any) -> None:  # noqa: ANN401 - a pipe's end has another type on each system
         self._pipe = pipe
         self.base_url: str = self._receive()
 
@@ -38,7 +38,7 @@ class SlowProvider:
         self._pipe.send("count")
         return self._receive()
 
-    def _receive(self) -> object:
+    def _receive(self) -> Any:  # noqa: ANN401 - whatever the other process sends
         if not self._pipe.poll(_ANSWER_SECONDS):
             raise SystemExit("The fake provider's process does not answer.")
         return self._pipe.recv()
@@ -57,7 +57,7 @@ def run_slow_provider(*, latency_seconds: float) -> Generator[SlowProvider]:
         process.join(_ANSWER_SECONDS)
 
 
-def _serve(pipe: Connection, latency_seconds: float) -> None:
+def _serve(pipe: Any, latency_seconds: float) -> None:  # noqa: ANN401 - as above
     with FakeProvider(latency_seconds=latency_seconds) as provider:
         pipe.send(provider.base_url)
         while pipe.recv() == "count":

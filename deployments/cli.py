@@ -19,6 +19,7 @@ from typing import Annotated, TypeVar
 import structlog
 import typer
 
+from deployments.cli_options import CostOption, JsonOption
 from deployments.log_lines import configure_log_lines, drop_log_lines, open_log_file
 from deployments.services import Lease, Service, acquire
 from deployments.visible_text import visible
@@ -35,8 +36,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -201,7 +200,7 @@ def ingest(
     confirm: Annotated[str | None, typer.Option(help="The id of a plan whose many deletions you agree to.")] = None,
     *,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and its cost.")] = False,
-    max_cost: Annotated[float | None, typer.Option(min=0, help="Stop before a run that costs more US dollars.")] = None,
+    max_cost: CostOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make the memory equal to a directory: store new files, update changed ones, delete what is gone."""
@@ -230,6 +229,7 @@ def reembed(
     now: Annotated[bool, typer.Option("--now", help="Use the new space for queries at once.")] = False,
     activate: Annotated[bool, typer.Option("--activate", help="Only use the new space, if all is there.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    max_cost: CostOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Embed again what is of another embedding model than the settings name, or has an old context."""
@@ -241,7 +241,7 @@ def reembed(
     with show_progress() as listen:
         run = _with_core(
             settings,
-            lambda core: reembed_stored(core, options, dry_run=dry_run),
+            lambda core: reembed_stored(core, options, dry_run=dry_run, max_cost=max_cost),
             needs=frozenset(Service),
             on_progress=listen,
         )

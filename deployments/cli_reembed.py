@@ -58,6 +58,8 @@ def _print_report(report: ReembedReport) -> None:
             out.print(f"  {result.value}: and {len(told) - _NAMED_DOCUMENTS} more (--json lists all)")
 
 
-async def reembed_stored(core: Core, options: ReembedOptions, *, dry_run: bool) -> ReembedRun:
+async def reembed_stored(
+    core: Core, options: ReembedOptions, *, dry_run: bool, max_cost: float | None = None
+) -> ReembedRun:
     """Run the flow on what is stored."""
-    return ReembedRun(result=await run_reembed(options, core=core, dry_run=dry_run))
+    return ReembedRun(result=await run_reembed(options, core=core, dry_run=dry_run, max_cost=max_cost))

@@ -85,10 +85,10 @@ def examine(settings: Settings, with_core: _WithCore, *, as_json: bool) -> int:
     try:
         health, space, asked = with_core(settings, look)
         problems += health.faults
-        if space and space.fingerprint != asked:
+        if space and asked not in {space.fingerprint, space.pending}:
             problems.append(
                 f"The database holds vectors of {space.fingerprint} and the settings ask for {asked}: nothing can be "
-                "stored. Set EMBEDDING_PROVIDER and EMBEDDING_MODEL back."
+                "stored. Set the embedding settings back, or move everything with `memory reembed`."
             )
     except AgentMemoryError as error:
         problems.append(error.message)

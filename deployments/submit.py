@@ -69,7 +69,9 @@ async def run_directory(
     return await _read_state(state, core.settings)
 
 
-async def run_reembed(options: ReembedOptions, *, core: Core, dry_run: bool = False) -> RunResult:
+async def run_reembed(
+    options: ReembedOptions, *, core: Core, dry_run: bool = False, max_cost: float | None = None
+) -> RunResult:
     """Run the flow `reembed` in this process, tracked by the Prefect server.
 
     Raises:
@@ -79,7 +81,12 @@ async def run_reembed(options: ReembedOptions, *, core: Core, dry_run: bool = Fa
     from flows.reembed import reembed_flow  # noqa: PLC0415 - after prepare_prefect
 
     run = cast("_FlowCall", reembed_flow)
-    parameters: dict[str, Any] = {**asdict(options), "source_ids": list(options.source_ids), "dry_run": dry_run}
+    parameters: dict[str, Any] = {
+        **asdict(options),
+        "source_ids": list(options.source_ids),
+        "dry_run": dry_run,
+        "max_cost": max_cost,
+    }
     with _prefect_answers(core.settings):
         await _close_dead_runs(core)
         with _tags(core, f"space:{core.fingerprint.key}"):

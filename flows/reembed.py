@@ -16,9 +16,17 @@ from prefect.states import Completed, Failed
 from flows.leases import hold_reembed
 from flows.reports import publish_reembed
 from memory_core.bootstrap import current_core
+from memory_core.costs import check_max_cost, refuse_cost
 from memory_core.ports import Progress
-from memory_core.reembed import reembed_documents
-from memory_core.reembed_values import ReembedOptions, ReembedReport, ReembedResult, check_options, describe_coverage
+from memory_core.reembed import estimate_reembed, reembed_documents
+from memory_core.reembed_values import (
+    ReembedOptions,
+    ReembedPlan,
+    ReembedReport,
+    ReembedResult,
+    check_options,
+)
+from memory_core.spaces import describe_coverage
 from tasks.reembed import plan_reembed_task
 from tasks.stages import TASK_STAGES
 from tasks.task_options import unwalked
@@ -42,6 +50,7 @@ async def reembed_flow(
     now: bool = False,
     activate: bool = False,
     dry_run: bool = False,
+    max_cost: float | None = None,
 ) -> State[Any]:
     """Embed again what is not of the embedding space that this worker's settings name.
 
@@ -51,21 +60,34 @@ async def reembed_flow(
         rechunk: Also chunk again what the settings and the chunker of today would cut otherwise.
         now: Make the space the active one first: queries use what is done at once.
         activate: Only make the space the active one, where nothing is missing.
-        dry_run: Only plan, and report what would be done.
+        dry_run: Only plan, and report what would be done and what it would cost.
+        max_cost: US dollars. A run that would cost more, by an estimate, ends before anything is spent or stored.
     """
+    check_max_cost(max_cost)
     core = current_core()
     options = check_options(
         ReembedOptions(source_ids=tuple(source_ids or ()), limit=limit, rechunk=rechunk, now=now, activate=activate)
     )
     if dry_run:
         plan = await plan_reembed_task(unwalked(options))
+        plan = await estimate_reembed(plan, options, core=core, stages=TASK_STAGES)
+        if refusal := _refuse(plan, max_cost):
+            return Failed(message=refusal, data=plan)
         return Completed(message=f"Would embed {plan.describe()}", data=plan)
     async with hold_reembed(core=core):
         plan = await plan_reembed_task(unwalked(options))
+        if max_cost is not None:
+            plan = await estimate_reembed(plan, options, core=core, stages=TASK_STAGES)
+            if refusal := _refuse(plan, max_cost):
+                return Failed(message=refusal, data=plan)
         core.on_progress(Progress(message=plan.describe()))
         report = await reembed_documents(plan, options, core=core, stages=TASK_STAGES, flow_run_id=flow_run.id)
     await publish_reembed(report)
     return _conclude(report, options)
+
+
+def _refuse(plan: ReembedPlan, max_cost: float | None) -> str | None:
+    return refuse_cost(plan.estimate.cost, max_cost) if max_cost is not None and plan.estimate else None
 
 
 def _conclude(report: ReembedReport, options: ReembedOptions) -> State[Any]:

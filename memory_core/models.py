@@ -530,8 +530,27 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How much of what is stored has vectors of one embedding space, as the documents say it."""
+
+    fingerprint: str
+    documents: int
+    chunks: int
+    covered_documents: int
+    covered_chunks: int
+
+    @property
+    def is_complete(self) -> bool:
+        """True where every document is of the space."""
+        return self.covered_documents == self.documents
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SearchAnswer:
-    """An answer that explains itself: `explanation` says why it is empty or degraded, None when it is neither."""
+    """An answer that explains itself: `explanation` says why it is empty or degraded, None when it is neither.
+
+    `coverage` is how much of what is stored the vector leg can find, while documents are moved to another space.
+    """
 
     query: str
     mode: SearchMode
@@ -540,6 +559,7 @@ class SearchAnswer:
     hits: tuple[Hit, ...]
     fingerprint: Fingerprint
     explanation: str | None = None
+    coverage: Coverage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

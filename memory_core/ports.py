@@ -24,6 +24,7 @@ from memory_core.models import (
     ChunkRow,
     Conflict,
     ContentType,
+    Coverage,
     Deletion,
     Document,
     DocumentChange,
@@ -176,22 +177,6 @@ class ActiveSpace:
     lineage: str
     pending: str | None = None
     previous: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
-    """How much of what is stored has vectors of one embedding space, as the documents say it."""
-
-    fingerprint: str
-    documents: int
-    chunks: int
-    covered_documents: int
-    covered_chunks: int
-
-    @property
-    def is_complete(self) -> bool:
-        """True where every document is of the space."""
-        return self.covered_documents == self.documents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

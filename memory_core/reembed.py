@@ -7,11 +7,14 @@ whatever somebody stores meanwhile wins. What is done is no longer stale, so a r
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from memory_core.chunk.chunk_content import describe_recipe
+from memory_core.costs import is_paid
+from memory_core.embedding_estimate import EmbeddingEstimator
 from memory_core.errors import AgentMemoryError, ConflictError, NotFoundError
 from memory_core.languages import choose_language
 from memory_core.models import (
@@ -26,6 +29,7 @@ from memory_core.models import (
     StoreRequest,
 )
 from memory_core.ports import ActiveSpace, Core, Progress, Stages, StoredEmbedding
+from memory_core.provider_limits import limits_of
 from memory_core.reembed_values import (
     DocumentReport,
     PlannedDocument,
@@ -245,7 +249,7 @@ class _Run:
         """The stored text as it is; None where it was replaced or deleted since the plan."""
         stored = planned.stored
         try:
-            content = await self.core.store.read_body(stored.body_id)
+            return await _make_request(planned, self.options, self.core, self.flow_run_id)
         except NotFoundError as error:
             state = (await self.core.store.read_states([stored.source_id])).get(stored.source_id)
             is_lost = state is not None and state.body_id == stored.body_id
@@ -253,17 +257,6 @@ class _Run:
             told = error.message if is_lost else _STORED_ANEW
             self._report(DocumentReport(source_id=stored.source_id, result=result, reason=told))
             return None
-        # Its own sizes stay a document's, unless the settings are to be applied to everything.
-        own = None if self.options.rechunk else stored.options
-        return StoreRequest(
-            request=StoreContentRequest(
-                content=content,
-                source_id=stored.source_id,
-                chunk_size_tokens=own.size if own else None,
-                chunk_overlap_tokens=own.overlap if own else None,
-            ),
-            provenance=Provenance(channel="reembed", flow_run_id=self.flow_run_id),
-        )
 
     def _watch_failures(self, outcomes: Sequence[StoreOutcome]) -> None:
         """Three batches in a row that fail for the same passing reason: something is away, so stop paying."""
@@ -282,6 +275,40 @@ class _Run:
 
     def _report(self, report: DocumentReport) -> None:
         self.reports[report.source_id] = report
+
+
+async def _make_request(
+    planned: PlannedDocument, options: ReembedOptions, core: Core, flow_run_id: str | None
+) -> StoreRequest:
+    stored = planned.stored
+    # Its own sizes stay a document's, unless the settings are to be applied to everything.
+    own = None if options.rechunk else stored.options
+    return StoreRequest(
+        request=StoreContentRequest(
+            content=await core.store.read_body(stored.body_id),
+            source_id=stored.source_id,
+            chunk_size_tokens=own.size if own else None,
+            chunk_overlap_tokens=own.overlap if own else None,
+        ),
+        provenance=Provenance(channel="reembed", flow_run_id=flow_run_id),
+    )
+
+
+async def estimate_reembed(
+    plan: ReembedPlan, options: ReembedOptions, *, core: Core, stages: Stages = PLAIN_STAGES
+) -> ReembedPlan:
+    """The plan with what embedding it would take: its texts are read and chunked as a run does it, and forgotten."""
+    limits = limits_of(core.settings) if is_paid(core.settings) else None
+    estimator = EmbeddingEstimator(core=core, stages=insist(stages), limits=limits)
+    settings = core.settings
+    for batch in _batches(plan.documents, max_documents=settings.batch_documents, max_chars=settings.batch_chars):
+        requests: list[StoreRequest] = []
+        for planned in batch:
+            # What was replaced or deleted since the plan costs nothing.
+            with contextlib.suppress(NotFoundError):
+                requests.append(await _make_request(planned, options, core, None))
+        await estimator.add(requests)
+    return replace(plan, estimate=estimator.finish())
 
 
 def insist(stages: Stages) -> Stages:

@@ -6,8 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
+from memory_core.costs import EmbeddingEstimate
 from memory_core.errors import ValidationError
 from memory_core.ports import ActiveSpace, Coverage, StoredEmbedding
+from memory_core.spaces import describe_coverage
+from memory_core.wire import coverage_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +65,10 @@ class PlannedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReembedPlan:
-    """What a run would do. `tokens` is an estimate from the stored rows; `left_out` counts what the limit leaves."""
+    """What a run would do. `tokens` is an estimate from the stored rows; `left_out` counts what the limit leaves.
+
+    `estimate` is what it costs, where that was asked for.
+    """
 
     target: str
     space: ActiveSpace
@@ -70,6 +76,7 @@ class ReembedPlan:
     documents: tuple[PlannedDocument, ...]
     left_out: int
     tokens: int
+    estimate: EmbeddingEstimate | None = None
 
     @property
     def chunks(self) -> int:
@@ -84,6 +91,7 @@ class ReembedPlan:
         return (
             f"{_count(len(self.documents), 'document')}, {_count(self.chunks, 'chunk')}, about {self.tokens:,} tokens "
             f"for {self.target}{f' ({reasons})' if reasons else ''}.{more}"
+            f"{f' {self.estimate.describe()}' if self.estimate else ''}"
         )
 
     def to_json(self) -> dict[str, object]:
@@ -98,6 +106,7 @@ class ReembedPlan:
             "why": {why.value: counts[why] for why in Why},
             "leftOut": self.left_out,
             "coverage": {"before": coverage_json(self.before)},
+            "estimate": self.estimate.to_json() if self.estimate else None,
         }
 
 
@@ -188,24 +197,6 @@ class ReembedReport:
                 for report in self.documents
             ],
         }
-
-
-def describe_coverage(coverage: Coverage) -> str:
-    """How much an embedding space covers, as a sentence."""
-    return (
-        f"{coverage.fingerprint} covers {coverage.covered_documents:,} of {_count(coverage.documents, 'document')} "
-        f"({coverage.covered_chunks:,} of {_count(coverage.chunks, 'chunk')})."
-    )
-
-
-def coverage_json(coverage: Coverage) -> dict[str, object]:
-    """The same as plain values."""
-    return {
-        "documents": coverage.documents,
-        "chunks": coverage.chunks,
-        "coveredDocuments": coverage.covered_documents,
-        "coveredChunks": coverage.covered_chunks,
-    }
 
 
 def _count(number: int, word: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import structlog
@@ -18,6 +18,7 @@ from memory_core.errors import AgentMemoryError, SearchError, ValidationError
 from memory_core.fuse import FusedHit, fuse_legs, rank_alone
 from memory_core.highlight import cut_fragments
 from memory_core.models import (
+    Coverage,
     Hit,
     HitRow,
     LegAnswer,
@@ -29,6 +30,7 @@ from memory_core.models import (
     readable_text,
 )
 from memory_core.ports import ActiveSpace, Core, ListQuery
+from memory_core.spaces import describe_coverage
 
 _log = structlog.get_logger(__name__)
 
@@ -123,7 +125,7 @@ class _Asker:
         if ours != stored:
             raise SearchError(
                 f"The stored vectors are of the embedding space {stored} and this process uses {ours}. Set the "
-                "embedding settings as they were, or search with mode text."
+                "embedding settings as they were, search with mode text, or move everything with `memory reembed`."
             )
         if self.vector is None:
             result = await self.core.embedder.embed([[self.question.query]], kind="query")
@@ -171,13 +173,24 @@ async def search_knowledge(
     if space is None:
         return _answer(question, core, (), question.mode, _NOTHING_STORED)
     asker = _Asker(question=question, core=core, space=space)
-    ranking, chosen, rows = await _find_current(asker)
+    (ranking, chosen, rows), coverage = await asyncio.gather(_find_current(asker), _count_coverage(asker))
     explanation = ranking.explanation
+    if coverage is not None:
+        explanation = " ".join(filter(None, (explanation, describe_coverage(coverage))))
     if not chosen:
         why = await _explain_nothing(question, core, ranking)
         explanation = f"{explanation} {why}" if explanation else why
     hits = await asyncio.to_thread(_build_hits, chosen, rows, question.query)
-    return _answer(question, core, hits, ranking.effective_mode, explanation)
+    return replace(_answer(question, core, hits, ranking.effective_mode, explanation), coverage=coverage)
+
+
+async def _count_coverage(asker: _Asker) -> Coverage | None:
+    """Counted only while documents are moved from one space to another: at all other times it is everything."""
+    space = asker.space
+    is_moving = space.pending is not None or space.previous is not None
+    if not is_moving or asker.question.mode is SearchMode.TEXT:
+        return None
+    return await asker.core.store.count_coverage(space.fingerprint)
 
 
 def _read_question(

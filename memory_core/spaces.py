@@ -73,6 +73,16 @@ def describe_move(space: ActiveSpace, coverage: Coverage) -> str | None:
     return None
 
 
+def describe_coverage(coverage: Coverage) -> str:
+    """How much an embedding space covers, as a sentence."""
+    documents = f"{coverage.documents:,} document{'' if coverage.documents == 1 else 's'}"
+    chunks = f"{coverage.chunks:,} chunk{'' if coverage.chunks == 1 else 's'}"
+    return (
+        f"{coverage.fingerprint} covers {coverage.covered_documents:,} of {documents} "
+        f"({coverage.covered_chunks:,} of {chunks})."
+    )
+
+
 def _other_is_pending(space: ActiveSpace, fingerprint: str) -> ForeignDatabaseError:
     return ForeignDatabaseError(
         f"A re-embed from {space.fingerprint} to {space.pending} is not finished, and the settings ask for "

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 from memory_core.models import (
     Chunk,
     ChunkingResult,
+    Coverage,
     Deletion,
     Document,
     Hit,
@@ -130,6 +131,17 @@ def answer_json(answer: SearchAnswer) -> Json:
         "hits": [hit_json(hit) for hit in answer.hits],
         "embedding": {"model": answer.fingerprint.model, "dimensions": answer.fingerprint.dimensions},
         "explanation": answer.explanation,
+        "coverage": coverage_json(answer.coverage) if answer.coverage else None,
+    }
+
+
+def coverage_json(coverage: Coverage) -> Json:
+    """How much of what is stored an embedding space covers."""
+    return {
+        "documents": coverage.documents,
+        "chunks": coverage.chunks,
+        "coveredDocuments": coverage.covered_documents,
+        "coveredChunks": coverage.covered_chunks,
     }
 
 

@@ -117,7 +117,8 @@ class EmbeddedSearchIndex:
             return None
         if self._refresher is None or self._lineage != space.lineage:
             shape = Shape(lineage=space.lineage, dimensions=self._dimensions, language=self._terms.language)
-            name = _UNSAFE_IN_A_NAME.sub("_", space.lineage)
+            # By width too: processes of two embedding spaces must not rebuild each other's files.
+            name = f"{_UNSAFE_IN_A_NAME.sub('_', space.lineage)}-{self._dimensions}"
             self._refresher = Refresher(IndexFolder(self._directory / name, shape, self._terms), self._store)
             self._lineage = space.lineage
         return await self._refresher.bring_up_to_date()

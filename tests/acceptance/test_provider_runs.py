@@ -55,7 +55,7 @@ def test_a_file_that_failed_once_is_stored_by_the_next_run(
     assert (second["created"], second["unchanged"], second["failed"]) == (1, 3, 0)
     hits = memory.run_json("search", "The pagea of part 3")["hits"]
     assert "pages/a.md" in {hit["sourceId"] for hit in hits}
-    assert set(provider.paid.values()) - {1} == set()
+    assert set(provider.paid.values()) == {1}
     _check_groups(provider, database)
 
 
@@ -79,8 +79,6 @@ def test_a_key_in_an_error_is_nowhere(memory: Any, provider: TimedProvider, root
     refused = memory.run("ingest", str(root))
     assert refused.returncode == 1
     assert "VOYAGE_API_KEY" in refused.stderr + refused.stdout
-    stored = memory.run("store", str(root / "a.md"))
-    assert stored.returncode == 0, stored.stderr
 
     postgres = ServiceHome(memory.home).read_record("postgres")
     assert postgres is not None
@@ -90,6 +88,7 @@ def test_a_key_in_an_error_is_nowhere(memory: Any, provider: TimedProvider, root
     assert [*files_with("[secret]", folders)], "nothing was looked at"
 
 
+@pytest.mark.slow
 def test_a_run_killed_behind_an_answer_pays_for_nothing_twice(
     memory: Any, provider: TimedProvider, root: Path, open_database: Look
 ) -> None:

@@ -244,8 +244,8 @@ async def test_fifty_documents_outlast_a_storm(open_paid: Open, vendor: str) -> 
 async def test_a_pause_is_everybodys(open_paid: Open, vendor: str) -> None:
     """429 in three forms, 500 and a time-out (S12): one pause for all workers, no second charge, all stored."""
     with TimedProvider(vendor) as provider:
-        provider.script(*[faults.throttle(retry_after="1")] * 8, ask_for_date(), faults.throttle(), faults.fail(500))
-        provider.script(faults.stall(after=0))
+        provider.script(faults.throttle(), *[faults.throttle(retry_after="1")] * 8, ask_for_date())
+        provider.script(faults.fail(500), faults.stall(after=0))
         async with open_paid(provider, **STORM, **FAST) as paid:
             outcomes = await paid.store_all({f"pause/{one}": write_page(f"pause{one}") for one in range(50)})
 
@@ -323,6 +323,10 @@ async def test_a_failure_in_the_middle_of_a_write_leaves_nothing(
 # --- other measures of a token (S11) ----------------------------------------------------------------------------------
 
 
+def _count_bytes(text: str) -> int:
+    return len(text.encode())
+
+
 def _make_dense() -> dict[str, str]:
     """200 kB each of what has more of a provider's tokens than of ours."""
     draw = random.Random(11)
@@ -341,7 +345,7 @@ async def test_dense_texts_fit_the_providers_own_measure(
     open_paid: Open, vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A provider to which every byte is a token refuses, and gets smaller requests, never the same one again."""
-    monkeypatch.setattr(fake_provider, "count_words", lambda text: len(text.encode()))
+    monkeypatch.setattr(fake_provider, "count_words", _count_bytes)
     limit = 60_000
     with TimedProvider(vendor, request_tokens=limit) as provider:
         async with open_paid(provider, CHUNK_SIZE_TOKENS="400", EMBEDDING_REQUEST_TOKENS=str(limit)) as paid:

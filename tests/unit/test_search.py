@@ -18,6 +18,7 @@ from memory_core.errors import (
 )
 from memory_core.models import (
     ContentType,
+    Coverage,
     EmbeddingResult,
     EmbeddingUsage,
     Fingerprint,
@@ -43,6 +44,7 @@ class StandInStore:
 
     texts: dict[str, str]
     space: str | None = OURS.key
+    pending: str | None = None
     readable: dict[str, str] = field(default_factory=dict[str, str])
     gone: set[str] = field(default_factory=set[str])
     filtered: frozenset[str] = frozenset({"doc"})
@@ -50,7 +52,13 @@ class StandInStore:
 
     async def read_active_space(self) -> ActiveSpace | None:
         """See MemoryStore."""
-        return ActiveSpace(schema_version=1, fingerprint=self.space, lineage="l") if self.space else None
+        if self.space is None:
+            return None
+        return ActiveSpace(schema_version=1, fingerprint=self.space, lineage="l", pending=self.pending)
+
+    async def count_coverage(self, fingerprint: str) -> Coverage:
+        """See MemoryStore."""
+        return Coverage(fingerprint=fingerprint, documents=4, chunks=9, covered_documents=3, covered_chunks=7)
 
     async def read_hits(self, chunk_ids: Sequence[str]) -> Mapping[str, HitRow]:
         """See MemoryStore."""
@@ -247,6 +255,16 @@ class TestHits:
         assert bench.index.pools == [100, 100]
         assert bench.index.filters == [RARE, RARE]
 
+    async def test_an_answer_during_a_move_says_what_the_space_covers(self, bench: Bench) -> None:
+        """Counted only then, and only where vectors are asked for."""
+        assert (await search_knowledge("cat", core=bench.core)).coverage is None
+        bench.store.pending = "other/space/2/prefix-1"
+        moving = await search_knowledge("cat", core=bench.core)
+        assert moving.coverage is not None
+        assert moving.coverage.covered_chunks == 7
+        assert "covers 3 of 4 documents" in (moving.explanation or "")
+        assert (await search_knowledge("cat", core=bench.core, mode=SearchMode.TEXT)).coverage is None
+
     async def test_highlights_show_the_match_and_not_the_head(self, bench: Bench) -> None:
         """The answer at the end of a long chunk is in the snippet."""
         bench.store.texts["c299"] = "nothing here. " * 100 + "The secret word is swordfish."
@@ -337,7 +355,7 @@ class TestDegradedAnswers:
         assert "voyage/other/1024/native-1" in answer.explanation
         assert OURS.key in answer.explanation
         assert bench.embedder.queries == []
-        with pytest.raises(SearchError, match="or search with mode text"):
+        with pytest.raises(SearchError, match="search with mode text"):
             await search_knowledge("cat", core=bench.core, mode=SearchMode.VECTOR)
 
     async def test_a_defect_is_not_hidden(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,6 +180,7 @@ def test_a_search_answer_on_the_wire() -> None:
         ],
         "embedding": {"model": "mini", "dimensions": 384},
         "explanation": "The text leg was down.",
+        "coverage": None,
     }
 
 

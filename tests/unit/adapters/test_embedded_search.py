@@ -149,8 +149,12 @@ async def find_near(
     return list(answer.hits)
 
 
+def folder_of(lineage: str) -> str:
+    return f"{lineage}-{DIMENSIONS}"
+
+
 def record_of(directory: Path, lineage: str = "first") -> embedded_record.Record:
-    record = embedded_record.read_record(directory / lineage)
+    record = embedded_record.read_record(directory / folder_of(lineage))
     assert record is not None
     return record
 
@@ -382,7 +386,7 @@ class TestSeveralProcesses:
         store.put("a", "the cat sleeps")
         await find_words(index, "cat")
         store.put("b", "another cat")
-        with filelock.FileLock(tmp_path / "first" / "lock"):
+        with filelock.FileLock(tmp_path / folder_of("first") / "lock"):
             assert await find_words(index, "cat") == ["a-0"]
             assert index.documents_behind == 1
         assert sorted(await find_words(index, "cat")) == ["a-0", "b-0"]
@@ -394,9 +398,9 @@ class TestSeveralProcesses:
         """Nothing looks like 'nothing known' while the first build runs."""
         monkeypatch.setattr(embedded_refresh, "WAIT_FOR_OTHERS_SECONDS", 0.05)
         store.put("a", "the cat sleeps")
-        (tmp_path / "first").mkdir()
+        (tmp_path / folder_of("first")).mkdir()
         with (
-            filelock.FileLock(tmp_path / "first" / "lock"),
+            filelock.FileLock(tmp_path / folder_of("first") / "lock"),
             pytest.raises(IndexUnavailableError, match="being built by another process"),
         ):
             await find_words(index, "cat")
@@ -488,7 +492,7 @@ class TestCrashes:
         """Whatever is broken, the answer comes from MongoDB's truth."""
         store.put("a", "the cat sleeps")
         await find_words(index, "cat")
-        folder = tmp_path / "first"
+        folder = tmp_path / folder_of("first")
         match damage:
             case "record":
                 (folder / "record.json").write_bytes(b'{"rows": ')
@@ -509,7 +513,7 @@ class TestCrashes:
         self, index: EmbeddedSearchIndex, store: MirroredStore, tmp_path: Path
     ) -> None:
         """A folder that cannot be made names what to check."""
-        (tmp_path / "first").write_text("in the way", encoding="utf-8")
+        (tmp_path / folder_of("first")).write_text("in the way", encoding="utf-8")
         store.put("a", "the cat sleeps")
         with pytest.raises(SearchError, match="check the free space and the permissions"):
             await find_words(index, "cat")
@@ -528,12 +532,24 @@ class TestHistory:
         store.lineage = "second"
         store.put("b", "a second cat")
         assert await find_words(index, "cat") == ["b-0"]
-        (tmp_path / "third").mkdir()
-        for path in (tmp_path / "first").iterdir():
-            path.rename(tmp_path / "third" / path.name)
+        third = tmp_path / folder_of("third")
+        third.mkdir()
+        for path in (tmp_path / folder_of("first")).iterdir():
+            path.rename(third / path.name)
         store.lineage = "third"
         assert await find_words(open_index(tmp_path, store), "cat") == ["b-0"]
         assert record_of(tmp_path, "third").generation == 2
+
+    async def test_each_width_has_files_of_its_own(
+        self, index: EmbeddedSearchIndex, store: MirroredStore, tmp_path: Path
+    ) -> None:
+        """While documents are moved to another space, processes of both search without rebuilding for each other."""
+        store.put("a", "the cat sleeps")
+        await find_words(index, "cat")
+        wider = EmbeddedSearchIndex(tmp_path, cast("MemoryStore", store), dimensions=DIMENSIONS * 2, language="english")
+        assert await find_words(wider, "cat") == ["a-0"]
+        assert await find_words(index, "cat") == ["a-0"]
+        assert record_of(tmp_path).generation == 1
 
     async def test_another_language_builds_again(
         self, index: EmbeddedSearchIndex, store: MirroredStore, tmp_path: Path
@@ -624,7 +640,7 @@ class TestHistory:
         assert record.rows <= 3 + 2 * 5
         assert sorted(await find_words(second, "version11 zebra")) == ["a-0", "a-1", "z-0"]
         assert [hit.chunk_id for hit in await find_near(second, "a steady zebra", limit=1)] == ["z-0"]
-        assert len(list((tmp_path / "first").glob("vectors-*"))) == 1
+        assert len(list((tmp_path / folder_of("first")).glob("vectors-*"))) == 1
 
     async def test_a_document_without_a_row_is_still_known_after_dead_rows_were_cleared_away(
         self, index: EmbeddedSearchIndex, store: MirroredStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
