@@ -84,7 +84,7 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=parts, default=parts, help="only these parts")
     parser.add_argument("--local-texts", type=int, default=48, help="chunks for the local model")
     parser.add_argument("--turns", type=int, default=3, help="turns of the local model, of which the best count")
-    parser.add_argument("--requests", type=int, default=400, help="requests to the fake server")
+    parser.add_argument("--requests", type=int, default=240, help="requests to the fake server")
     parser.add_argument("--request-texts", type=int, default=16, help="texts in each of them")
     return parser.parse_args()
 

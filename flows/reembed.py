@@ -70,14 +70,14 @@ async def reembed_flow(
     )
     if dry_run:
         plan = await plan_reembed_task(unwalked(options))
-        plan = await estimate_reembed(plan, options, core=core, stages=TASK_STAGES)
+        plan = await estimate_reembed(plan, options, core=core)
         if refusal := _refuse(plan, max_cost):
             return Failed(message=refusal, data=plan)
         return Completed(message=f"Would embed {plan.describe()}", data=plan)
     async with hold_reembed(core=core):
         plan = await plan_reembed_task(unwalked(options))
         if max_cost is not None:
-            plan = await estimate_reembed(plan, options, core=core, stages=TASK_STAGES)
+            plan = await estimate_reembed(plan, options, core=core)
             if refusal := _refuse(plan, max_cost):
                 return Failed(message=refusal, data=plan)
         core.on_progress(Progress(message=plan.describe()))

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, cast
 
 from memory_core.chunk.chunk_content import describe_recipe
 from memory_core.costs import is_paid
@@ -21,6 +21,7 @@ from memory_core.models import (
     ContextBasis,
     Document,
     Failure,
+    Fingerprint,
     Outcome,
     Plan,
     Provenance,
@@ -28,7 +29,7 @@ from memory_core.models import (
     StoreOutcome,
     StoreRequest,
 )
-from memory_core.ports import ActiveSpace, Core, Progress, Stages, StoredEmbedding
+from memory_core.ports import ActiveSpace, Core, MemoryStore, Progress, Stages, StoredEmbedding
 from memory_core.provider_limits import limits_of
 from memory_core.reembed_values import (
     DocumentReport,
@@ -294,13 +295,13 @@ async def _make_request(
     )
 
 
-async def estimate_reembed(
-    plan: ReembedPlan, options: ReembedOptions, *, core: Core, stages: Stages = PLAIN_STAGES
-) -> ReembedPlan:
+async def estimate_reembed(plan: ReembedPlan, options: ReembedOptions, *, core: Core) -> ReembedPlan:
     """The plan with what embedding it would take: its texts are read and chunked as a run does it, and forgotten."""
-    limits = limits_of(core.settings) if is_paid(core.settings) else None
-    estimator = EmbeddingEstimator(core=core, stages=insist(stages), limits=limits)
     settings = core.settings
+    declared = _next_space(options, plan.space, core.fingerprint.key)
+    as_if = replace(core, store=cast("MemoryStore", _DeclaredStore(core.store, declared)))
+    limits = limits_of(settings) if is_paid(settings) else None
+    estimator = EmbeddingEstimator(core=as_if, stages=insist(PLAIN_STAGES), limits=limits)
     for batch in _batches(plan.documents, max_documents=settings.batch_documents, max_chars=settings.batch_chars):
         requests: list[StoreRequest] = []
         for planned in batch:
@@ -309,6 +310,26 @@ async def estimate_reembed(
                 requests.append(await _make_request(planned, options, core, None))
         await estimator.add(requests)
     return replace(plan, estimate=estimator.finish())
+
+
+class _DeclaredStore:
+    """The store as it is once the new space is declared. An estimate declares nothing: it only reads."""
+
+    def __init__(self, store: MemoryStore, space: ActiveSpace) -> None:
+        self._store = store
+        self._space = space
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def prepare(self, fingerprint: Fingerprint) -> ActiveSpace:
+        """Nothing is made for an estimate."""
+        del fingerprint
+        return self._space
+
+    async def read_active_space(self) -> ActiveSpace:
+        """As it would be."""
+        return self._space
 
 
 def insist(stages: Stages) -> Stages:

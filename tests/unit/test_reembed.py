@@ -16,7 +16,7 @@ from memory_core.errors import ForeignDatabaseError, NotFoundError, ValidationEr
 from memory_core.fakes import EmbeddingFault, FakeDatabase, ScriptedEmbedder
 from memory_core.models import Outcome, Provenance, StoreContentRequest, StoreOutcome, StoreRequest
 from memory_core.ports import Core, DeleteSelector, DocumentWrite, Progress, Stages, WriteResult
-from memory_core.reembed import plan_reembed, reembed_documents
+from memory_core.reembed import estimate_reembed, plan_reembed, reembed_documents
 from memory_core.reembed_values import ReembedOptions, ReembedReport, ReembedResult, Why, check_options
 from memory_core.store_content import PLAIN_STAGES, store_content
 
@@ -480,3 +480,16 @@ async def test_a_document_keeps_its_own_sizes_where_only_the_model_changed(old: 
     assert "/100-0-32/" in state.recipe
     await run(new, ReembedOptions(rechunk=True))
     assert "/400-0-32/" in (await new.store.read_states(["notes/a"]))["notes/a"].recipe
+
+
+async def test_an_estimate_is_what_the_run_then_embeds_and_writes_nothing(old: Core, new: Core) -> None:
+    """Before the new space is declared, by the same stages; the texts are those of the run."""
+    await store(old, "a", "b", "c")
+    plan = await estimate_reembed(await plan_reembed(ALL, core=new), ALL, core=new)
+    assert plan.estimate is not None
+    assert texts_embedded(new) == []
+    assert (await old.store.read_active_space()) == plan.space
+    await run(new)
+    assert (plan.estimate.documents, plan.estimate.texts) == (3, len(texts_embedded(new)))
+    assert "no cost" in plan.describe()
+    assert plan.to_json()["estimate"] == plan.estimate.to_json()
