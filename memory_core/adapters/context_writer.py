@@ -24,8 +24,7 @@ from datetime import datetime
 from functools import partial
 
 from memory_core.adapters.openai_chat import load_chat_model
-from memory_core.adapters.provider_embedder import RequestPolicy
-from memory_core.adapters.provider_limiter import ProviderLimiter
+from memory_core.adapters.provider_limiter import ProviderLimiter, RequestPolicy
 from memory_core.embedding_ports import ChatAnswer, ChatModel, EmbeddingCache, Situated, SituateRequest
 from memory_core.errors import (
     EmbeddingError,

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from memory_core.adapters.provider_cache import PaidVectors
 from memory_core.adapters.provider_limiter import ProviderLimiter, RequestPolicy
+from memory_core.adapters.provider_results import is_retryable, match_vectors, result_of, say_attempts
 from memory_core.calibration import Calibration
 from memory_core.embed import check_groups
 from memory_core.embedding_plan import (
@@ -32,7 +33,6 @@ from memory_core.embedding_plan import (
 )
 from memory_core.embedding_ports import EmbeddingCache, EmbeddingTransport, ProviderAnswer, ProviderLimits
 from memory_core.errors import (
-    AgentMemoryError,
     EmbeddingUnavailableError,
     StorageError,
     ThrottledError,
@@ -43,6 +43,7 @@ from memory_core.ports import TokenCounter
 
 _REFUSALS_REMEMBERED: Final = 4_096
 _WRITTEN_BETWEEN_EVICTIONS: Final = 5_000
+_WAVE_GROWTH: Final = 8
 _TASKS_PER_PLACE: Final = 2  # one waits for its turn while another writes to the cache; more would only grow stale
 
 
@@ -55,6 +56,7 @@ class _Call:
     paid: PaidVectors
     vectors: dict[Unit, Vector] = field(default_factory=dict[Unit, Vector])
     found: set[Unit] = field(default_factory=set[Unit])
+    planned: set[Unit] = field(default_factory=set[Unit])
     halves: dict[Unit, tuple[Unit, Unit]] = field(default_factory=dict[Unit, tuple[Unit, Unit]])
     under_way: set[asyncio.Task[object]] = field(default_factory=set[asyncio.Task[object]])
     is_over: bool = False
@@ -139,9 +141,8 @@ class ProviderEmbedder:
             deadline=self._limiter.deadline_in(self._policy.deadline_of(kind)),
             paid=PaidVectors(self._cache, self._transport, kind=kind, clock=self._clock, on_fault=self._on_cache_fault),
         )
-        layouts = await asyncio.to_thread(self._lay_out, groups, call.paid)
-        await self._take_cached((placed.unit for layout in layouts for placed in layout), call)
-        await self._send_all(self._plan(layouts, call), call)
+        layouts: list[tuple[PlacedUnit, ...]] = []
+        await self._send_all(self._lay_out_waves(groups, layouts, call), call)
         await self._evict(len(call.vectors) - len(call.found))
         return _assemble_all(layouts, call, is_contextual=self.is_contextual)
 
@@ -163,6 +164,26 @@ class ProviderEmbedder:
 
     # --- planning
 
+    async def _lay_out_waves(
+        self, groups: Sequence[Sequence[str]], layouts: list[tuple[PlacedUnit, ...]], call: _Call
+    ) -> AsyncGenerator[list[PlannedRequest], None]:
+        """Yield requests, a wave of documents at a time; `layouts` grows. The first are sent while more are counted.
+
+        Each wave leaves a request that is not full, so there are few: the next one is always so many times as large.
+        """
+        texts = self._limiter.concurrency * self._transport.limits.request_texts
+        start = 0
+        while start < len(groups):
+            stop, room = start, texts
+            while stop < len(groups) and room > 0:
+                room -= len(groups[stop])
+                stop += 1
+            wave = await asyncio.to_thread(self._lay_out, groups[start:stop], call.paid)
+            layouts += wave
+            await self._take_cached((placed.unit for layout in wave for placed in layout), call)
+            yield self._plan(wave, call)
+            start, texts = stop, texts * _WAVE_GROWTH
+
     def _lay_out(self, groups: Sequence[Sequence[str]], paid: PaidVectors) -> list[tuple[PlacedUnit, ...]]:
         """Count, cut and hash: the part that keeps a processor busy."""
         limits = self._unit_limits()
@@ -182,46 +203,56 @@ class ProviderEmbedder:
 
     def _plan(self, layouts: Sequence[Sequence[PlacedUnit]], call: _Call) -> list[PlannedRequest]:
         """Requests for what is not there yet; equal units are sent once, with the first document that has them."""
-        taken = set(call.vectors)
         documents: list[list[Unit]] = []
         for layout in layouts:
+            units = (placed.unit for placed in layout)
             # A dict, because a document may hold a text twice.
-            missing = dict.fromkeys(placed.unit for placed in layout if placed.unit not in taken)
-            taken.update(missing)
+            missing = dict.fromkeys(unit for unit in units if unit not in call.vectors and unit not in call.planned)
+            call.planned.update(missing)
             documents.append(list(missing))
         limits = self._transport.limits
         return pack(documents, room=self._learned.room(limits), limits=limits, is_contextual=self.is_contextual)
 
     async def _take_cached(self, units: Iterable[Unit], call: _Call) -> None:
-        found = await call.paid.read(unit for unit in dict.fromkeys(units) if unit not in call.vectors)
+        wanted = (unit for unit in dict.fromkeys(units) if unit not in call.vectors and unit not in call.planned)
+        found = await call.paid.read(wanted)
         call.vectors |= found
         call.found |= set(found)
 
     # --- sending
 
-    async def _send_all(self, requests: Iterable[PlannedRequest], call: _Call) -> None:
+    async def _send_all(self, waves: AsyncGenerator[list[PlannedRequest], None], call: _Call) -> None:
         """Settle all requests and those that come of them. After a failure nothing more is sent.
 
         What is under way by then is paid for: it is awaited and kept. A caller that is cancelled waits for nothing.
         """
         failures: list[Exception] = []
-        queue = deque(requests)
+        queue: deque[PlannedRequest] = deque()
         running: set[asyncio.Task[Sequence[PlannedRequest]]] = set()
+        wave: asyncio.Task[list[PlannedRequest] | None] | None = asyncio.create_task(_next_wave(waves))
         try:
-            while running or (queue and not call.is_over):
+            while running or ((queue or wave) and not call.is_over):
                 while queue and not call.is_over and len(running) < self._limiter.concurrency * _TASKS_PER_PLACE:
                     running.add(asyncio.create_task(self._settle(queue.popleft(), call)))
-                done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                further = [planned for task in done for planned in _result_of(task, failures)]
+                await asyncio.wait({*running, wave} if wave else running, return_when=asyncio.FIRST_COMPLETED)
+                done = {task for task in running if task.done()}
+                running -= done
+                further = [planned for task in done for planned in result_of(task, failures)]
                 queue.extendleft(reversed(further))
+                if wave and wave.done():
+                    planned = wave.result()
+                    queue.extend(planned or ())
+                    wave = None if planned is None else asyncio.create_task(_next_wave(waves))
                 for task in running - call.under_way if call.is_over else ():
                     task.cancel()
         finally:
-            for task in running:
+            unfinished: list[asyncio.Task[Any]] = [*running, *([wave] if wave else [])]
+            for task in unfinished:
                 task.cancel()
-            await asyncio.gather(*running, return_exceptions=True)
+            await asyncio.gather(*unfinished, return_exceptions=True)
+            await waves.aclose()
         if failures:
-            raise min(failures, key=_is_retryable)  # the one that no retry can heal, if there is one
+            raise min(failures, key=is_retryable)  # the one that no retry can heal, if there is one
 
     async def _settle(self, planned: PlannedRequest, call: _Call) -> Sequence[PlannedRequest]:
         """Try a request until it is answered or given up; return the smaller ones that take its place if it is cut."""
@@ -245,7 +276,7 @@ class ProviderEmbedder:
                 case fault:
                     faults += 1
                     if faults >= self._policy.attempts:
-                        raise _say_attempts(fault, faults)
+                        raise say_attempts(fault, faults)
                     if not call.is_over:
                         await self._limiter.back_off(faults, deadline=call.deadline, cause=fault)
         return ()
@@ -285,7 +316,7 @@ class ProviderEmbedder:
     async def _keep(self, planned: PlannedRequest, answer: ProviderAnswer, call: _Call) -> None:
         self._learned = self._learned.observed(planned.tokens, answer.tokens)
         call.tokens += planned.tokens if answer.tokens is None else answer.tokens
-        vectors = dict(_match_vectors(planned, answer))
+        vectors = dict(match_vectors(planned, answer))
         call.vectors |= vectors
         await call.paid.write(vectors)
 
@@ -333,37 +364,8 @@ class ProviderEmbedder:
         return [left for planned in fitted if (left := planned.without(call.vectors)) is not None]
 
 
-def _match_vectors(planned: PlannedRequest, answer: ProviderAnswer) -> Iterator[tuple[Unit, Vector]]:
-    for run, rows in zip(planned.runs, answer.groups, strict=True):
-        start = 0
-        for unit in run:
-            end = start + len(unit.texts)
-            yield unit, rows[start:end]
-            start = end
-
-
-def _result_of(task: asyncio.Task[Sequence[PlannedRequest]], failures: list[Exception]) -> Sequence[PlannedRequest]:
-    """What a task left to do; its failure goes to the others. It was cancelled only after one of these."""
-    if task.cancelled():
-        return ()
-    match task.exception():
-        case None:
-            return task.result()
-        case Exception() as error:
-            failures.append(error)
-            return ()
-        case error:
-            raise error
-
-
-def _is_retryable(error: Exception) -> bool:
-    return isinstance(error, AgentMemoryError) and error.retryable
-
-
-def _say_attempts(error: EmbeddingUnavailableError, attempts: int) -> EmbeddingUnavailableError:
-    said = EmbeddingUnavailableError(f"{error.message} (attempt {attempts} of {attempts}, EMBEDDING_MAX_RETRIES)")
-    said.cause = error.cause
-    return said
+async def _next_wave(waves: AsyncGenerator[list[PlannedRequest], None]) -> list[PlannedRequest] | None:
+    return await anext(waves, None)
 
 
 def _assemble_all(layouts: Sequence[Sequence[PlacedUnit]], call: _Call, *, is_contextual: bool) -> EmbeddingResult:

@@ -160,9 +160,11 @@ async def open_memory(
         assert lease.addresses.mongodb_uri is not None
         uri = lease.addresses.mongodb_uri.get_secret_value()
         core = build_core(settings, mongodb_uri=uri)
-        with MongoClient[dict[str, Any]](uri) as client:
-            yield PaidMemory(core, provider, client[database])
-        await core.close()
+        try:
+            with MongoClient[dict[str, Any]](uri) as client:
+                yield PaidMemory(core, provider, client[database])
+        finally:
+            await core.close()
 
 
 def tell_outcome(outcome: StoreOutcome) -> str:

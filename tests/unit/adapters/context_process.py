@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from memory_core.adapters.context_writer import ChatContextWriter
-from memory_core.adapters.provider_embedder import RequestPolicy
-from memory_core.adapters.provider_limiter import ProviderLimiter
+from memory_core.adapters.provider_limiter import ProviderLimiter, RequestPolicy
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.embedding_ports import Situated, SituateRequest
 from memory_core.errors import StorageError, StorageUnavailableError

@@ -267,3 +267,14 @@ async def test_a_cancelled_call_leaves_nothing_running() -> None:
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert transport.in_flight == 0
     await process.embed([["the limiter's places are free again"] for _ in range(1)])
+
+
+async def test_a_text_of_an_earlier_wave_is_not_sent_again() -> None:
+    """Documents are laid out in waves while others are under way; each text is paid for once, and all are answered."""
+    groups = [[f"text {number % 25:02}", f"own {number:03}"] for number in range(90)]
+    transport = ScriptedTransport(limits=limits(100, texts=2))
+    process = Process(transport, concurrency=1)
+    result = await process.embed(groups)
+    assert set(transport.paid.values()) == {1}
+    assert len(transport.paid) == 90 + 25
+    assert_mirrors(result, groups, transport)
