@@ -20,7 +20,14 @@ from memory_core.context import name_policy
 from memory_core.embedding_draft import Draft, DraftRules, Row, draft_document, situate_draft, text_to_rank
 from memory_core.embedding_ports import SituateRequest
 from memory_core.embedding_settings import ContextPolicy
-from memory_core.errors import AgentMemoryError, EmbeddingError, InternalError, TooLargeError, ValidationError
+from memory_core.errors import (
+    AgentMemoryError,
+    EmbeddingError,
+    InternalError,
+    ProviderRefusedError,
+    TooLargeError,
+    ValidationError,
+)
 from memory_core.models import (
     ChunkedDocument,
     EmbeddedChunk,
@@ -170,7 +177,8 @@ _Groups: TypeAlias = Mapping[int, Mapping[str, str]]
 class _Work:
     """What is known so far: vectors by input hash; all else by the document's place in the batch.
 
-    `tokens` and `texts` count what was computed for a document now, `spans` is as in EmbeddingResult.
+    `tokens` and `texts` count what was computed for a document now, `spans` is as in EmbeddingResult. After a `refusal`
+    nothing more is asked for.
     """
 
     vectors: dict[str, _Computed] = field(default_factory=dict[str, _Computed])
@@ -178,6 +186,7 @@ class _Work:
     tokens: Counter[int] = field(default_factory=Counter[int])
     texts: Counter[int] = field(default_factory=Counter[int])
     spans: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
+    refusal: ProviderRefusedError | None = None
 
 
 async def _embed_missing(drafts: Sequence[Draft], work: _Work, *, core: Core) -> None:
@@ -185,7 +194,9 @@ async def _embed_missing(drafts: Sequence[Draft], work: _Work, *, core: Core) ->
     await _embed_groups(_share_texts(drafts, work), work, core=core)
     for place, draft in enumerate(drafts):
         rest = {digest: text for digest, text in draft.missing.items() if digest not in work.vectors}
-        if rest and place not in work.errors:
+        if rest and work.refusal:
+            work.errors.setdefault(place, work.refusal)
+        elif rest and place not in work.errors:
             await _embed_groups({place: rest}, work, core=core)
 
 
@@ -215,7 +226,9 @@ async def _embed_groups(groups: _Groups, work: _Work, *, core: Core) -> None:
     except EmbeddingError as error:
         if error.retryable:
             raise
-        if len(groups) == 1:
+        if isinstance(error, ProviderRefusedError):
+            work.refusal = error
+        if len(groups) == 1 or work.refusal:
             work.errors.update(dict.fromkeys(groups, error))
         return
     computed = [len(group) - found for group, found in zip(texts, result.cached or [0] * len(texts), strict=True)]

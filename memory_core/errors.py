@@ -8,7 +8,8 @@
     ├── EmbeddingError         the model refused or failed          ingest.embedding_failed
     │   ├── EmbeddingUnavailableError   (retryable)
     │   │   └── ThrottledError          (retryable)
-    │   └── TooManyTokensError          a request is to be cut
+    │   ├── TooManyTokensError          a request is to be cut
+    │   └── ProviderRefusedError        whatever is asked: key, quota, model or address is wrong
     ├── StorageError           MongoDB refused or failed            storage.failed
     │   ├── StorageUnavailableError     (retryable)
     │   ├── ConflictError      another writer was first             storage.conflict
@@ -154,6 +155,10 @@ class TooManyTokensError(EmbeddingError):
         super().__init__(message, cause=cause)
         self.limit = limit
         self.sent = sent
+
+
+class ProviderRefusedError(EmbeddingError):
+    """The provider refuses whatever it is asked: its key, quota, model or address is wrong. No text is to blame."""
 
 
 class StorageError(AgentMemoryError):

@@ -18,6 +18,7 @@ from memory_core.adapters.provider_endpoint import Endpoint
 from memory_core.errors import (
     EmbeddingError,
     EmbeddingUnavailableError,
+    ProviderRefusedError,
     ThrottledError,
     TooManyTokensError,
     scrub,
@@ -85,12 +86,16 @@ def explain_refusal(refusal: Refusal, endpoint: Endpoint, *, texts: Sequence[str
     words = f"{sentence[:_MATCHED_CHARS]} {codes}"
     said = f"{endpoint.who} answered {status}{_quote(sentence, endpoint.key, texts)}"
     if status in _KEY_REFUSED:
-        return EmbeddingError(
+        # A filter in between may answer 403 for what one text says.
+        kind = ProviderRefusedError if status == 401 else EmbeddingError  # noqa: PLR2004 - Unauthorized
+        return kind(
             f"{said} Check {endpoint.key_variable} and {endpoint.url_variable}: the key must be of that server, and "
             f"may use the model."
         )
     if status == 402 or _QUOTA_WORDS.search(words):  # noqa: PLR2004 - Payment Required
-        return EmbeddingError(f"{said} The account's quota is used up: add credit or raise the limit at the provider.")
+        return ProviderRefusedError(
+            f"{said} The account's quota is used up: add credit or raise the limit at the provider."
+        )
     if size := _explain_size(status, words, f"{said} If this goes on, set {endpoint.size_variables} lower."):
         return size
     if status == 429:  # noqa: PLR2004 - Too Many Requests
@@ -100,7 +105,8 @@ def explain_refusal(refusal: Refusal, endpoint: Endpoint, *, texts: Sequence[str
         )
     if status in _TRY_AGAIN or (status >= 500 and status != _NOT_IMPLEMENTED):  # noqa: PLR2004 - server errors
         return EmbeddingUnavailableError(f"{said} Try again later.")
-    return EmbeddingError(f"{said} {_remedy(status, endpoint)}")
+    kind = ProviderRefusedError if status == 404 or 300 <= status < 400 else EmbeddingError  # noqa: PLR2004 - Not Found, redirects
+    return kind(f"{said} {_remedy(status, endpoint)}")
 
 
 def read_retry_after(headers: Mapping[str, str], *, now: datetime) -> float | None:

@@ -16,7 +16,13 @@ from memory_core.context import choose_basis, name_policy, rank_words
 from memory_core.embed import embed_documents, fingerprint_of
 from memory_core.embedding_ports import ContextWriter
 from memory_core.embedding_settings import ContextPolicy
-from memory_core.errors import EmbeddingError, EmbeddingUnavailableError, InternalError, TooLargeError
+from memory_core.errors import (
+    EmbeddingError,
+    EmbeddingUnavailableError,
+    InternalError,
+    ProviderRefusedError,
+    TooLargeError,
+)
 from memory_core.models import (
     Attributes,
     Chunk,
@@ -607,3 +613,14 @@ async def test_the_event_loop_stays_free() -> None:
 
     assert isinstance((await stage)[0], EmbeddedDocument)
     assert longest < 2
+
+
+async def test_a_provider_that_refuses_everything_is_asked_once() -> None:
+    """A wrong key is no document's fault: every document fails with it, and none is asked for alone."""
+    world = World()
+    refusal = ProviderRefusedError("The key was refused. Check OPENAI_API_KEY.")
+    world.embedder.refuse = {"": refusal}
+    shared = make_document("a", "Alpha."), make_document("b", "Beta."), make_document("c", "Alpha.")
+    results = await world.embed(*shared)
+    assert [cast("Failure", result).error for result in results] == [refusal] * 3
+    assert len(world.embedder.requests) == 1

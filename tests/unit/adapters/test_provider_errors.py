@@ -16,6 +16,7 @@ from memory_core.errors import (
     ConfigError,
     EmbeddingError,
     EmbeddingUnavailableError,
+    ProviderRefusedError,
     ThrottledError,
     TooManyTokensError,
 )
@@ -205,8 +206,10 @@ def test_too_much_is_recognised(status: int, body: object, limit: int | None, se
         (500, "", EmbeddingUnavailableError),
         (501, "This server does not support embeddings. Start it with `--embeddings`", EmbeddingError),
         (400, 'Model "x" does not support matryoshka representation', EmbeddingError),
-        (404, 'model "x" not found, try pulling it first', EmbeddingError),
-        (401, "the key has too many tokens", EmbeddingError),
+        (404, 'model "x" not found, try pulling it first', ProviderRefusedError),
+        (401, "the key has too many tokens", ProviderRefusedError),
+        (403, "blocked by a filter", EmbeddingError),
+        (307, "", ProviderRefusedError),
         (418, "", EmbeddingError),
     ],
 )
