@@ -13,6 +13,7 @@ from memory_core.errors import (
     ConfigError,
     EmbeddingError,
     EmbeddingUnavailableError,
+    ProviderRefusedError,
     ThrottledError,
     TooManyTokensError,
 )
@@ -110,8 +111,8 @@ def test_the_key_of_the_embedding_server_goes_to_no_other() -> None:
         (show_page(), EmbeddingUnavailableError, "CONTEXT_BASE_URL"),
         (show_page(503), EmbeddingUnavailableError, "503"),
         (delay(20), EmbeddingUnavailableError, "did not answer"),
-        (refuse(401, {"error": {"message": "no"}}), EmbeddingError, "CONTEXT_API_KEY"),
-        (refuse(404, {"error": {"message": "no"}}), EmbeddingError, "CONTEXT_MODEL"),
+        (refuse(401, {"error": {"message": "no"}}), ProviderRefusedError, "CONTEXT_API_KEY"),
+        (refuse(404, {"error": {"message": "no"}}), ProviderRefusedError, "CONTEXT_MODEL"),
         (
             refuse(400, {"error": {"message": "too long", "code": "context_length_exceeded"}}),
             TooManyTokensError,
