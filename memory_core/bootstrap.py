@@ -12,7 +12,6 @@ from typing import assert_never
 
 import structlog
 
-from memory_core.adapters.context_writer import load_context_writer
 from memory_core.adapters.embedded_search import EmbeddedSearchIndex
 from memory_core.adapters.hash_embedder import HashEmbedder
 from memory_core.adapters.local_embedder import load_local_embedder
@@ -23,11 +22,9 @@ from memory_core.adapters.mongo_embedding_cache import MongoEmbeddingCache
 from memory_core.adapters.mongo_feeds import MongoFeedStore
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.adapters.mongo_submissions import MongoSubmissionStore
-from memory_core.adapters.openai_transport import load_openai_transport
 from memory_core.adapters.provider_embedder import ProviderEmbedder
 from memory_core.adapters.provider_limiter import ProviderLimiter, RequestPolicy, Timing
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
-from memory_core.adapters.voyage_transport import load_voyage_transport
 from memory_core.context import name_policy
 from memory_core.embed import fingerprint_of
 from memory_core.embedding_ports import ContextWriter, EmbeddingCache, EmbeddingTransport
@@ -101,9 +98,14 @@ def _choose_embedder(settings: Settings, cache: EmbeddingCache) -> Embedder:
             return load_local_embedder()
         case EmbeddingProvider.HASH:
             return HashEmbedder(settings.embedding_dimensions or _DEFAULT_HASH_DIMENSIONS)
+        # The SDK of the paid providers takes half a second to import, which no other command should pay.
         case EmbeddingProvider.OPENAI:
+            from memory_core.adapters.openai_transport import load_openai_transport  # noqa: PLC0415 - as said above
+
             return _build_paid_embedder(load_openai_transport(settings, clock=read_clock), settings, cache)
         case EmbeddingProvider.VOYAGE:
+            from memory_core.adapters.voyage_transport import load_voyage_transport  # noqa: PLC0415 - as said above
+
             return _build_paid_embedder(load_voyage_transport(settings, clock=read_clock), settings, cache)
         case _:
             assert_never(settings.embedding_provider)
@@ -129,6 +131,8 @@ def _build_context_writer(settings: Settings, cache: EmbeddingCache) -> ContextW
     """Its limiter is its own: the chat model may be another account, with other budgets."""
     if settings.context_policy is not ContextPolicy.LLM:
         return None
+    from memory_core.adapters.context_writer import load_context_writer  # noqa: PLC0415 - the SDK, as for paid providers
+
     return load_context_writer(
         settings,
         cache=cache,

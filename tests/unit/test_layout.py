@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,10 @@ def test_no_file_names_a_registry() -> None:
 def test_no_source_file_is_binary_to_a_tool() -> None:
     """No NUL in a text file of the source."""
     assert not [path for name in PACKAGES for path in (ROOT / name).rglob("*.py") if b"\0" in path.read_bytes()]
+
+
+def test_a_command_with_the_local_model_imports_no_sdk_of_paid_providers() -> None:
+    """It takes half a second, which every command would pay."""
+    code = "import sys, memory_core.bootstrap; print('openai' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "False"
