@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,25 +64,6 @@ def test_a_dry_run_costs_nothing_and_says_what_the_run_then_costs(
     assert (again["documents"], again["tokens"], again["requests"], again["usd"]) == (0, 0, 0, 0.0)
 
 
-def test_a_person_reads_tokens_requests_and_money(memory: Any, provider: FakeProvider, prose: Path) -> None:
-    """With the price that a setting has."""
-    memory.extra["EMBEDDING_PRICES"] = "text-embedding-3-small=20"
-    said = memory.run("ingest", str(prose), "--dry-run")
-    assert said.returncode == 0, said.stderr
-    assert "40 documents to store" in said.stdout
-    assert "requests, about $" in said.stdout
-    assert "with text-embedding-3-small at $20 a million tokens." in said.stdout
-    assert provider.requests == []
-
-
-def test_a_model_of_this_machine_costs_nothing(memory: Any, write_corpus: Callable[[int], Path]) -> None:
-    """Its tokens are said all the same."""
-    said = memory.run("ingest", str(write_corpus(3)), "--dry-run")
-    assert said.returncode == 0, said.stderr
-    assert "3 documents to store" in said.stdout
-    assert "no cost with word-votes-1" in said.stdout
-
-
 def test_a_run_above_its_limit_stops_before_it_starts(memory: Any, provider: FakeProvider, prose: Path) -> None:
     """It says estimate and limit, and nothing is sent or stored; under a limit that suffices it runs."""
     stopped = memory.run("ingest", str(prose), "--max-cost", "0.0001")
@@ -91,13 +72,3 @@ def test_a_run_above_its_limit_stops_before_it_starts(memory: Any, provider: Fak
     assert "The estimate of about $0.00" in stopped.stderr
     assert provider.requests == []
     assert memory.run_json("ingest", str(prose), "--max-cost", "1")["created"] == 40
-
-
-def test_a_limit_that_cannot_be_kept_stops_the_run(memory: Any, provider: FakeProvider, prose: Path) -> None:
-    """Without a price there is no estimate; the message says how to set one."""
-    memory.extra["EMBEDDING_MODEL"] = "house-model"
-    stopped = memory.run("ingest", str(prose), "--max-cost", "5")
-    assert stopped.returncode == 1
-    assert "limit of $5" in stopped.stderr
-    assert "EMBEDDING_PRICES=house-model=DOLLARS" in stopped.stderr
-    assert provider.requests == []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,35 +76,6 @@ def find_runs(addresses: Addresses, tag: str) -> list[dict[str, Any]]:
         answer = client.post(f"{addresses.prefect_api_url}/flow_runs/filter", json={"sort": "START_TIME_DESC"})
     answer.raise_for_status()
     return [run for run in answer.json() if any(one.startswith(tag) for one in run["tags"])]
-
-
-def test_killed_in_the_middle_only_the_rest_is_embedded(
-    memory: Any, write_corpus: Callable[[int], Path], open_database: OpenDatabase
-) -> None:
-    """SIGKILL; the next run neither waits for the dead one's lease nor pays for what is done."""
-    memory.extra["MEMORY_BATCH_DOCUMENTS"] = "2"
-    old, new = with_dimensions(memory, 64), with_dimensions(memory, 32)
-    assert old.run_json("ingest", str(write_corpus(40)))["created"] == 40
-    database = open_database(memory)
-    moved = {"embedding.dimensions": 32}
-    run = new.start("reembed", "--json")
-    while not database.documents.count_documents(moved):
-        assert run.poll() is None, run.communicate()
-        time.sleep(0.002)
-    run.send_signal(signal.SIGKILL)
-    run.communicate()
-    done = database.documents.count_documents(moved)
-    assert 0 < done < 40
-    paid = {row["_id"] for row in database.chunks.find({"embeddingDimensions": 32}, {"_id": 1})}
-
-    report = new.run_json("reembed")
-    # What the server committed after the kill is done too.
-    assert report["done"] + report["coverage"]["before"]["coveredDocuments"] == 40
-    assert (report["done"] <= 40 - done, report["activated"], report["failed"]) == (True, True, 0)
-    assert paid <= {row["_id"] for row in database.chunks.find({}, {"_id": 1})}
-    assert database.chunks.count_documents({"embeddingDimensions": {"$ne": 32}}) == 0
-    assert database.documents.count_documents({"version": 1}) == 40
-    assert new.run("doctor").returncode == 0
 
 
 def test_now_and_rechunk(memory: Any, write_corpus: Callable[[int], Path]) -> None:
