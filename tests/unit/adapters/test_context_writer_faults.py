@@ -122,8 +122,10 @@ async def test_a_provider_that_is_away_is_tried_once_by_each_document() -> None:
     chat = ScriptedChatModel(reply=lambda _: AWAY)
     results = await Process(chat, rows, concurrency=2).write(*(document(f"d{number}") for number in range(20)), known)
     assert [result.sentences is None for result in results] == [True] * 20 + [False]
-    assert results[0].reason == "The model answered 503. (attempt 3 of 3, EMBEDDING_MAX_RETRIES)"
-    assert results[19].reason == "The model answered 503. (attempt 1 of 1, EMBEDDING_MAX_RETRIES)"
+    reasons = [result.reason or "" for result in results[:20]]
+    assert all(reason.startswith("The model answered 503. (attempt ") for reason in reasons)
+    # Which of the two that go first uses up its attempts first is for the threads to decide.
+    assert any("attempt 3 of 3" in reason for reason in reasons)
     assert 20 < len(chat.calls) <= 2 * 3 + 18
 
 
