@@ -88,8 +88,10 @@ class ReembedPlan:
         counts = Counter(planned.why for planned in self.documents)
         reasons = "; ".join(f"{counts[why]:,} {words}" for why, words in _WHY_WORDS.items() if counts[why])
         more = f" {self.left_out:,} more are left for later." if self.left_out else ""
+        # An estimate says the tokens better: by the provider's measure, and without what is found again.
+        tokens = "" if self.estimate else f", about {self.tokens:,} tokens"
         return (
-            f"{_count(len(self.documents), 'document')}, {_count(self.chunks, 'chunk')}, about {self.tokens:,} tokens "
+            f"{_count(len(self.documents), 'document')}, {_count(self.chunks, 'chunk')}{tokens} "
             f"for {self.target}{f' ({reasons})' if reasons else ''}.{more}"
             f"{f' {self.estimate.describe()}' if self.estimate else ''}"
         )
