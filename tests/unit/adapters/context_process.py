@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
-
 from memory_core.adapters.context_writer import ChatContextWriter
 from memory_core.adapters.provider_limiter import ProviderLimiter, RequestPolicy
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.embedding_ports import Situated, SituateRequest
-from memory_core.errors import StorageError, StorageUnavailableError
+from memory_core.errors import StorageError
 from memory_core.fakes.chat import ChatCall, ScriptedChatModel, tell
-from memory_core.fakes.embedding_cache import CacheRow, FakeEmbeddingCache
+from memory_core.fakes.embedding_cache import CacheRow
+from tests.unit.adapters.broken_cache import BrokenCache
 from tests.unit.adapters.virtual_time import VirtualTime
-
-
-class BrokenCache(FakeEmbeddingCache):
-    """A cache whose server is away for so many calls."""
-
-    faults = 0
-
-    async def read_texts(self, keys: Sequence[str]) -> Mapping[str, str]:
-        """What is kept, or the fault."""
-        self._fail()
-        return await super().read_texts(keys)
-
-    async def write_texts(self, entries: Mapping[str, str], *, now: datetime) -> None:
-        """Keep it, or the fault."""
-        self._fail()
-        await super().write_texts(entries, now=now)
-
-    def _fail(self) -> None:
-        if self.faults:
-            self.faults -= 1
-            raise StorageUnavailableError("The scripted server is away.")
 
 
 class Process:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +10,14 @@ from numpy.typing import NDArray
 
 from memory_core.adapters.provider_embedder import ProviderEmbedder
 from memory_core.adapters.provider_limiter import ProviderLimiter, RequestPolicy
-from memory_core.embedding_ports import CachedVector, EmbeddingTransport, ProviderLimits, ProviderRequest
+from memory_core.embedding_ports import EmbeddingTransport, ProviderLimits, ProviderRequest
 from memory_core.errors import (
     StorageError,
-    StorageUnavailableError,
 )
-from memory_core.fakes.embedding_cache import CacheRow, FakeEmbeddingCache
+from memory_core.fakes.embedding_cache import CacheRow
 from memory_core.fakes.transport import ScriptedTransport
 from memory_core.models import EmbeddingResult
+from tests.unit.adapters.broken_cache import BrokenCache
 from tests.unit.adapters.virtual_time import VirtualTime
 
 Groups = Sequence[Sequence[str]]
@@ -36,27 +35,6 @@ class CharCounter:
     def ends(self, text: str) -> NDArray[np.int64]:
         """The offset behind each."""
         return np.arange(1, len(text) + 1, dtype=np.int64)
-
-
-class BrokenCache(FakeEmbeddingCache):
-    """A cache whose server is away for so many calls."""
-
-    faults = 0
-
-    async def read_vectors(self, keys: Sequence[str]) -> Mapping[str, CachedVector]:
-        """What is kept, or the fault."""
-        self._fail()
-        return await super().read_vectors(keys)
-
-    async def write_vectors(self, entries: Mapping[str, CachedVector], *, now: datetime) -> None:
-        """Keep it, or the fault."""
-        self._fail()
-        await super().write_vectors(entries, now=now)
-
-    def _fail(self) -> None:
-        if self.faults:
-            self.faults -= 1
-            raise StorageUnavailableError("The scripted server is away.")
 
 
 class Process:
