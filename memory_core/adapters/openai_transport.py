@@ -10,8 +10,9 @@ import asyncio
 from itertools import chain
 
 from memory_core.adapters.provider_answers import rebuild_flat
-from memory_core.adapters.provider_client import ProviderClient, read_json, read_utc
+from memory_core.adapters.provider_client import read_json, read_utc
 from memory_core.adapters.provider_endpoint import Endpoint
+from memory_core.adapters.provider_transport import ProviderTransport
 from memory_core.embedding_ports import ProviderAnswer, ProviderLimits, ProviderRequest
 from memory_core.embedding_settings import VectorEncoding
 from memory_core.ports import Clock
@@ -19,7 +20,7 @@ from memory_core.provider_limits import limits_of, width_of
 from memory_core.settings import Settings
 
 
-class OpenAITransport:
+class OpenAITransport(ProviderTransport):
     """The endpoint `{base}/embeddings`. `sends_dimensions`: the model is asked for the width."""
 
     def __init__(
@@ -32,10 +33,7 @@ class OpenAITransport:
         limits: ProviderLimits,
         clock: Clock = read_utc,
     ) -> None:
-        self._endpoint = endpoint
-        self._client = ProviderClient(endpoint, clock=clock)
-        self._dimensions = dimensions
-        self._limits = limits
+        super().__init__(endpoint, dimensions=dimensions, is_contextual=False, limits=limits, clock=clock)
         self._options: dict[str, object] = {"model": endpoint.model, "encoding_format": encoding.value}
         if sends_dimensions:
             self._options["dimensions"] = dimensions
@@ -45,26 +43,6 @@ class OpenAITransport:
         """Name for fingerprints."""
         return "openai"
 
-    @property
-    def model(self) -> str:
-        """The model's name; Azure: the deployment's."""
-        return self._endpoint.model
-
-    @property
-    def dimensions(self) -> int:
-        """Width of every vector."""
-        return self._dimensions
-
-    @property
-    def limits(self) -> ProviderLimits:
-        """What a request may hold."""
-        return self._limits
-
-    @property
-    def is_contextual(self) -> bool:
-        """Every text by itself."""
-        return False
-
     async def send(self, request: ProviderRequest, *, timeout_seconds: float) -> ProviderAnswer:
         """Embed the texts of one request; see EmbeddingTransport."""
         texts = list(chain.from_iterable(request.groups))
@@ -72,10 +50,6 @@ class OpenAITransport:
             "/embeddings", {**self._options, "input": texts}, timeout_seconds=timeout_seconds, texts=texts
         )
         return await asyncio.to_thread(self._read, answer, request)
-
-    async def close(self) -> None:
-        """Close the connections; may be called twice."""
-        await self._client.close()
 
     def _read(self, answer: bytes, request: ProviderRequest) -> ProviderAnswer:
         return rebuild_flat(

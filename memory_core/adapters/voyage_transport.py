@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from itertools import chain
 
 from memory_core.adapters.provider_answers import rebuild_flat, rebuild_nested
-from memory_core.adapters.provider_client import ProviderClient, read_json, read_utc
+from memory_core.adapters.provider_client import read_json, read_utc
 from memory_core.adapters.provider_endpoint import Endpoint
+from memory_core.adapters.provider_transport import ProviderTransport
 from memory_core.embedding_ports import ProviderAnswer, ProviderLimits, ProviderRequest
 from memory_core.embedding_settings import VOYAGE_HOSTS, VectorEncoding
 from memory_core.errors import ConfigError
@@ -21,7 +22,7 @@ from memory_core.provider_limits import limits_of, width_of
 from memory_core.settings import Settings
 
 
-class VoyageTransport:
+class VoyageTransport(ProviderTransport):
     """The endpoints `{base}/contextualizedembeddings` and `{base}/embeddings`."""
 
     def __init__(
@@ -35,11 +36,7 @@ class VoyageTransport:
         limits: ProviderLimits,
         clock: Clock = read_utc,
     ) -> None:
-        self._endpoint = endpoint
-        self._client = ProviderClient(endpoint, clock=clock)
-        self._dimensions = dimensions
-        self._is_contextual = is_contextual
-        self._limits = limits
+        super().__init__(endpoint, dimensions=dimensions, is_contextual=is_contextual, limits=limits, clock=clock)
         self._options: dict[str, object] = {"model": endpoint.model, "output_dtype": "float"}
         if sends_dimensions:
             self._options["output_dimension"] = dimensions
@@ -50,26 +47,6 @@ class VoyageTransport:
     def provider(self) -> str:
         """Name for fingerprints."""
         return "voyage"
-
-    @property
-    def model(self) -> str:
-        """The model's name."""
-        return self._endpoint.model
-
-    @property
-    def dimensions(self) -> int:
-        """Width of every vector."""
-        return self._dimensions
-
-    @property
-    def limits(self) -> ProviderLimits:
-        """What a request may hold."""
-        return self._limits
-
-    @property
-    def is_contextual(self) -> bool:
-        """Whether the model sees each group as one document."""
-        return self._is_contextual
 
     async def send(self, request: ProviderRequest, *, timeout_seconds: float) -> ProviderAnswer:
         """Embed the texts of one request; see EmbeddingTransport."""
@@ -82,10 +59,6 @@ class VoyageTransport:
             path, body = "/embeddings", {**options, "input": texts, "truncation": False}
         answer = await self._client.post(path, body, timeout_seconds=timeout_seconds, texts=texts)
         return await asyncio.to_thread(self._read, answer, request)
-
-    async def close(self) -> None:
-        """Close the connections; may be called twice."""
-        await self._client.close()
 
     def _read(self, answer: bytes, request: ProviderRequest) -> ProviderAnswer:
         rebuild = rebuild_nested if self._is_contextual else rebuild_flat
