@@ -30,6 +30,8 @@ MARKDOWN_STRATEGY = "markdown-structural"
 _MAX_ITEM_GAP_COLUMNS = 4
 # Deeper containers are read as plain text: each level of quotes copies its text once.
 _MAX_DEPTH = 12
+# Of headings that follow each other: so many characters are split into lines at a time.
+_HEADING_CHARS_AT_ONCE = 100_000
 
 # Positions in these point at the line end AHEAD of a line, so that the engine can leap from line end to line end.
 _EVENT = re.compile(
@@ -210,11 +212,16 @@ class _Blocks:
 
     def _add_headings(self, line: int, end: int, depth: int, *, lines_each: int) -> int:
         """Add headings of one depth that follow each other, of one line or two (underlined); return `end`."""
-        lines = self._source[line + 1 : end].split("\n")
-        edges = array("i", accumulate(map(len, lines), lambda edge, length: edge + length + 1, initial=line))
-        starts, ends = edges[:-1:lines_each], array("i", (edge - 1 for edge in edges[lines_each::lines_each]))
-        names = [line.strip() for line in lines[::2]] if lines_each > 1 else [atx_name(line[depth:]) for line in lines]
-        self._outline.add_headings(starts, ends, depth, names)
+        while line < end:
+            stop = self._source.find("\n", min(line + _HEADING_CHARS_AT_ONCE, end))
+            if self._source.count("\n", line, stop) % lines_each:  # between a title and the line below it
+                stop = self._source.find("\n", stop + 1)
+            lines = self._source[line + 1 : stop].split("\n")
+            edges = array("i", accumulate(map(len, lines), lambda edge, length: edge + length + 1, initial=line))
+            starts, ends = edges[:-1:lines_each], array("i", (edge - 1 for edge in edges[lines_each::lines_each]))
+            names = [one.strip() for one in lines[::2]] if lines_each > 1 else [atx_name(one[depth:]) for one in lines]
+            self._outline.add_headings(starts, ends, depth, names)
+            line = stop
         return end
 
     def _read_setext(self, start: int, indent: int) -> int | None:

@@ -201,3 +201,17 @@ def test_items_are_whole_where_they_fit(chunk_checked: Callable[..., ChunkingRes
     chunks = chunk_checked(text, size=64).chunks
 
     assert all(any(item in chunk.text for chunk in chunks) for item in items)
+
+
+@pytest.mark.parametrize("at_once", [1, 7, 30])
+@pytest.mark.parametrize(
+    "text",
+    ["# a title\n" * 40, "A title\n===\n" * 40, f"Intro\n\n## {'long ' * 20}\n## b\n## c\n\ntext\n\n## d\n## e\n"],
+)
+def test_headings_in_a_row_are_read_alike_in_parts(
+    chunk_checked: Callable[..., ChunkingResult], monkeypatch: pytest.MonkeyPatch, text: str, at_once: int
+) -> None:
+    """However many are split into lines at a time."""
+    whole = chunk_checked(text, size=32, minimum=1)
+    monkeypatch.setattr("memory_core.chunk.markdown._HEADING_CHARS_AT_ONCE", at_once)
+    assert chunk_checked(text, size=32, minimum=1) == whole
