@@ -9,7 +9,7 @@ SOURCES := memory_core tasks flows deployments tests benchmarks
 PEERS := $(VENV)/peers
 PEERS_STAMP := $(PEERS)/.installed
 
-.PHONY: demo test fuzz lint check format lock clean eval bench-chunk bench-chunk-quality bench-embed
+.PHONY: demo test fuzz lint check format lock clean eval bench-chunk bench-chunk-quality bench-embed bench-persist
 
 demo: $(STAMP)
 	@MEMORY_HOME=$(CURDIR)/.memory $(BIN)/python -m deployments.demo
@@ -50,6 +50,10 @@ bench-chunk-quality: $(PEERS_STAMP)
 # How fast texts are embedded, and how few of them after an edit (MEMORY_CORPORA): about two minutes.
 bench-embed: $(STAMP)
 	@PYTHONPATH=$(CURDIR) $(BIN)/python benchmarks/embed.py $(ARGS)
+
+# What storing and listing cost on MongoDB, against a bare insert and a small memory (MEMORY_CORPORA): a few minutes.
+bench-persist: $(STAMP)
+	@PYTHONPATH=$(CURDIR) $(BIN)/python benchmarks/persist.py $(ARGS)
 
 # Write the locks anew after a change of pyproject.toml. What both name has one version.
 COMPILE := $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11

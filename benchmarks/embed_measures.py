@@ -159,7 +159,7 @@ class PaidRun:
 
 async def measure_paid(groups: Sequence[Sequence[str]], server: SlowProvider, core: Core) -> PaidRun:
     """Embed all documents in one call, through the embedder that the product wires, its cache included."""
-    await core.store.prepare(core.fingerprint)
+    await core.store.prepare(core.fingerprint, recipe=core.recipe)
     await core.embedder.embed([["The first request opens the connections."]], kind="query")
     began = time.perf_counter()
     result = await core.embedder.embed(groups, kind="document")

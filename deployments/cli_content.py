@@ -43,6 +43,7 @@ EXIT_FAILED = 1
 _MAX_LEFT_BEHIND = 1_000
 _JOIN_SECONDS = 600.0
 _POLL_SECONDS = 0.25
+_NAMED_SOURCES = 5
 
 
 def read_request(file: str, fields: Mapping[str, Any], *, metadata: str | None) -> StoreContentRequest:
@@ -108,6 +109,8 @@ class StoreRun:
                 f"chunks, {outcome['totalTokensEmbedded']:,} tokens embedded.",
                 markup=False,
             )
+            if outcome["reason"]:
+                out.print(visible_line(outcome["reason"]), markup=False)
             for note in outcome["notes"]:
                 out.print(visible_line(note), markup=False)
         if failed:
@@ -142,22 +145,39 @@ async def store_request(core: Core, request: StoreContentRequest) -> StoreRun:
     )
 
 
+async def find_stored(core: Core, identifier: str) -> StoredDocument:
+    """A stored document by source id or document id.
+
+    Raises:
+        NotFoundError: there is no such document.
+    """
+    document = await core.store.read_document(identifier.strip())
+    if document is None:
+        raise NotFoundError("There is no such document. `memory list` shows what is stored.")
+    return document
+
+
+async def read_version(core: Core, document: StoredDocument, version: int) -> str:
+    """The text of one version.
+
+    Raises:
+        NotFoundError: the version is no longer kept.
+    """
+    kept = next((one for one in document.versions if one.version == version), None)
+    if kept is None:
+        versions = ", ".join(str(one.version) for one in document.versions)
+        raise NotFoundError(f"Version {version} is not kept. Kept are: {versions}.")
+    return await core.store.read_body(kept.body_id)
+
+
 async def read_stored(core: Core, identifier: str, version: int | None) -> tuple[StoredDocument, str]:
     """A stored document and the text of its newest or of an earlier version.
 
     Raises:
         NotFoundError: there is no such document, or the version is no longer kept.
     """
-    document = await core.store.read_document(identifier.strip())
-    if document is None:
-        raise NotFoundError("There is no such document. `memory list` shows what is stored.")
-    if version is None:
-        return document, await core.store.read_body(document.state.body_id)
-    kept = next((one for one in document.versions if one.version == version), None)
-    if kept is None:
-        versions = ", ".join(str(one.version) for one in document.versions)
-        raise NotFoundError(f"Version {version} is not kept. Kept are: {versions}.")
-    return document, await core.store.read_body(kept.body_id)
+    document = await find_stored(core, identifier)
+    return document, await read_version(core, document, document.state.version if version is None else version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,28 +186,41 @@ class DeleteRun:
 
     deletion: Deletion
 
-    def show(self, settings: Settings, *, as_json: bool) -> int:
+    def show(self, *, as_json: bool) -> int:
         """Print it. 1 where there was nothing of that name."""
         deletion = self.deletion
         if as_json:
             print_json(deletion_json(deletion))
         elif not deletion.deleted_documents:
-            tell("memory: there is no such source; nothing changed.")
+            tell("memory: nothing is stored that fits; nothing changed.")
         else:
-            verb = "Would delete" if deletion.dry_run else "Deleted"
-            kept = "" if deletion.dry_run else f" Its text stays in the trash for {settings.trash_days} days."
-            out.print(
-                f"{verb} {visible_line(', '.join(deletion.source_ids))}, {deletion.deleted_chunks} chunks.{kept}",
-                markup=False,
-            )
+            self._print()
         return 0 if deletion.deleted_documents else EXIT_FAILED
 
+    def _print(self) -> None:
+        deletion, names = self.deletion, self.deletion.source_ids
+        shown = ", ".join(names[:_NAMED_SOURCES])
+        more = f" and {len(names) - _NAMED_SOURCES:,} more" if len(names) > _NAMED_SOURCES else ""
+        verb = "Would delete" if deletion.dry_run else "Deleted"
+        out.print(f"{verb} {visible_line(shown)}{more}, {deletion.deleted_chunks:,} chunks.", markup=False)
+        if until := deletion.restorable_until:
+            out.print(
+                f"`memory restore {visible_line(names[0])}` brings it back until {until:%Y-%m-%d %H:%M} UTC.",
+                markup=False,
+            )
 
-async def delete_source(core: Core, source_id: str, *, dry_run: bool) -> DeleteRun:
-    """Delete one source."""
+
+async def delete_selected(
+    core: Core, *, source_ids: tuple[str, ...], document_id: str | None, tags: tuple[str, ...], dry_run: bool
+) -> DeleteRun:
+    """Delete what exactly one of the three names: these sources, one document, or all that carry every tag.
+
+    Raises:
+        ValidationError: none or several of them were given.
+    """
+    selector = DeleteSelector(source_ids=tuple(one.strip() for one in source_ids), document_id=document_id, tags=tags)
     if not dry_run:
-        await core.store.prepare(core.fingerprint)
-    selector = DeleteSelector(source_ids=(source_id.strip(),))
+        await core.store.prepare(core.fingerprint, recipe=core.recipe)
     return DeleteRun(deletion=await core.store.delete(selector, now=core.clock(), dry_run=dry_run))
 
 

@@ -78,7 +78,7 @@ async def ingest_directory(
         ValidationError: `max_cost` (US dollars) is no limit.
     """
     check_max_cost(max_cost)
-    await core.store.prepare(core.fingerprint)
+    await core.store.prepare(core.fingerprint, recipe=core.recipe)
     feed = feed_of_path(path, await core.feeds.list_feeds(), name=name)
     if include or exclude:
         feed = replace(feed, include=include, exclude=exclude)

@@ -68,9 +68,9 @@ def tell(text: str) -> None:
 
 
 @contextmanager
-def show_progress() -> Generator[Callable[[Progress], None]]:
+def show_progress(verb: str = "Storing") -> Generator[Callable[[Progress], None]]:
     """A bar over documents, with the sentences of the run above it."""
-    columns = (TextColumn("Storing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn(verb), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with ProgressBar(*columns, console=err, transient=False) as bar:
         task = bar.add_task("store", total=None, visible=False)
 
@@ -144,13 +144,11 @@ def _print_hit(number: int, hit: Hit) -> None:
 
 def print_listing(listing: SourceListing) -> None:
     """One page of stored documents as a table."""
+    total = f"{listing.total}{'' if listing.total_is_exact else '+'}"
     if not listing.sources:
-        past = listing.offset > 0 and listing.total > 0
-        out.print(
-            f"Nothing at offset {listing.offset}; there are {listing.total} in all."
-            if past
-            else "Nothing is stored that fits."
-        )
+        where = "behind this cursor" if listing.offset is None else f"at offset {listing.offset}"
+        past = listing.offset != 0 and listing.total > 0
+        out.print(f"Nothing {where}; there are {total} in all." if past else "Nothing is stored that fits.")
         return
     table = Table(box=None, pad_edge=False)
     for name in ("SOURCE ID", "TITLE", "TYPE", "CHUNKS", "VER", "TAGS", "UPDATED"):
@@ -168,9 +166,10 @@ def print_listing(listing: SourceListing) -> None:
         )
         table.add_row(*(Text(visible_line(cell)) for cell in cells))
     out.print(table)
-    last = listing.offset + len(listing.sources)
-    more = f"; --offset {last} shows the next" if last < listing.total else ""
-    out.print(f"{listing.offset + 1} to {last} of {listing.total}{more}.")
+    shown = len(listing.sources)
+    place = str(shown) if listing.offset is None else f"{listing.offset + 1} to {listing.offset + shown}"
+    more = f"; --after {listing.next_cursor} shows the next" if listing.next_cursor else ""
+    out.print(f"{place} of {total}{more}.")
 
 
 def print_chunks(result: ChunkingResult, content: str, *, name: str, options: ChunkOptions) -> None:

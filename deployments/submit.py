@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from uuid import UUID
 
 import httpx
 import structlog
@@ -111,6 +112,26 @@ async def run_submissions(ids: Sequence[str], *, core: Core) -> Mapping[str, Map
         return {name: {**outcome, "notes": [*outcome["notes"], _UNTRACKED]} for name, outcome in outcomes.items()}
     result = await _read_state(state, core.settings)
     return cast("Mapping[str, Mapping[str, Any]]", result.value or {})
+
+
+async def delete_runs(ids: Sequence[str], *, core: Core) -> tuple[int, tuple[str, ...]]:
+    """Delete flow runs, with their logs. Returns how many went, and a sentence for what could not."""
+    from prefect import get_client  # noqa: PLC0415 - after prepare_prefect
+    from prefect.exceptions import ObjectNotFound  # noqa: PLC0415 - after prepare_prefect
+
+    gone = 0
+    try:
+        with _prefect_answers(core.settings):
+            async with get_client() as client:
+                for one in ids:
+                    try:
+                        await client.delete_flow_run(UUID(one))
+                    except ObjectNotFound:
+                        continue
+                    gone += 1
+    except ServiceError as error:
+        return gone, (f"{len(ids) - gone} flow runs, as Prefect does not answer. {error.message}",)
+    return gone, ()
 
 
 def _tags(core: Core, *more: str) -> AbstractContextManager[set[str]]:

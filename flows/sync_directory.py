@@ -59,7 +59,7 @@ async def sync_directory_flow(
     check_max_cost(max_cost)
     core = current_core()
     started = time.monotonic()
-    await core.store.prepare(core.fingerprint)
+    await core.store.prepare(core.fingerprint, recipe=core.recipe)
     chosen = await _choose_feed(feed, path, core)
     async with hold_feed(chosen.name, core=core):
         feed_plan = await plan_task(unwalked(chosen))

@@ -20,17 +20,21 @@ from memory_core.adapters.local_process import is_alive, name_this_process
 from memory_core.adapters.mongo_connection import connect
 from memory_core.adapters.mongo_embedding_cache import MongoEmbeddingCache
 from memory_core.adapters.mongo_feeds import MongoFeedStore
+from memory_core.adapters.mongo_foreign import open_foreign
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.adapters.mongo_submissions import MongoSubmissionStore
 from memory_core.adapters.provider_embedder import ProviderEmbedder
 from memory_core.adapters.provider_limiter import ProviderLimiter, RequestPolicy, Timing
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
+from memory_core.chunk.chunk_content import describe_default_recipe
 from memory_core.context import name_policy
 from memory_core.embed import fingerprint_of
 from memory_core.embedding_ports import ContextWriter, EmbeddingCache, EmbeddingTransport
 from memory_core.embedding_settings import ContextPolicy, EmbeddingProvider
 from memory_core.errors import ConfigError, StorageError
+from memory_core.migrate_ports import ForeignMemory
 from memory_core.ports import Core, Embedder, Progress, ignore_progress
+from memory_core.rules import default_options
 from memory_core.settings import Settings, load_settings
 
 _DEFAULT_HASH_DIMENSIONS = 384
@@ -52,12 +56,20 @@ def build_core(
         max_pool_size=settings.mongodb_max_pool_size,
         server_selection_timeout_ms=settings.mongodb_server_selection_timeout_ms,
     )
-    store = MongoStore(connection, versions_kept=settings.versions_kept, trash_days=settings.trash_days)
+    holder = name_this_process()
+    store = MongoStore(
+        connection,
+        versions_kept=settings.versions_kept,
+        trash_days=settings.trash_days,
+        holder=holder,
+        is_alive=is_alive,
+    )
     cache = MongoEmbeddingCache(
         connection, days=settings.embedding_cache_days, max_bytes=settings.embedding_cache_mb * _BYTES_PER_MB
     )
     embedder = _choose_embedder(settings, cache)
     writer = _build_context_writer(settings, cache)
+    counter = load_tiktoken_counter()
     index = EmbeddedSearchIndex(
         settings.memory_home / "search",
         store,
@@ -79,10 +91,11 @@ def build_core(
         submissions=MongoSubmissionStore(connection),
         index=index,
         embedder=embedder,
-        counter=load_tiktoken_counter(),
+        counter=counter,
         files=LocalFiles(memory_home=settings.memory_home),
         fingerprint=fingerprint_of(embedder, name_policy(settings.context_policy, settings.context_model)),
-        holder=name_this_process(),
+        recipe=describe_default_recipe(default_options(settings), counter.name),
+        holder=holder,
         clock=read_clock,
         new_id=make_id,
         is_alive=is_alive,
@@ -155,6 +168,21 @@ def _build_limiter(settings: Settings) -> ProviderLimiter:
 def _tell_cache_fault(error: StorageError) -> None:
     """A run goes on without the cache; what it then pays for twice must have a reason in the log."""
     _log.warning("embedding_cache.failed", error=error.message)
+
+
+def open_foreign_memory(settings: Settings, *, database: str, mongodb_uri: str) -> ForeignMemory:
+    """The source of a migration: on the server of MIGRATE_MONGODB_URI, else in `mongodb_uri`, the memory's own.
+
+    Raises:
+        ConfigError: the address cannot be understood.
+    """
+    other = settings.migrate_mongodb_uri
+    return open_foreign(
+        other.get_secret_value() if other else mongodb_uri,
+        database,
+        variable="MIGRATE_MONGODB_URI" if other else "MONGODB_URI",
+        server_selection_timeout_ms=settings.mongodb_server_selection_timeout_ms,
+    )
 
 
 def share_core(core: Core) -> None:

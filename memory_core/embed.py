@@ -17,7 +17,15 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from memory_core.context import name_policy
-from memory_core.embedding_draft import Draft, DraftRules, Row, draft_document, situate_draft, text_to_rank
+from memory_core.embedding_draft import (
+    Draft,
+    DraftRules,
+    Row,
+    brought_keys,
+    draft_document,
+    situate_draft,
+    text_to_rank,
+)
 from memory_core.embedding_ports import SituateRequest
 from memory_core.embedding_settings import ContextPolicy
 from memory_core.errors import (
@@ -25,7 +33,6 @@ from memory_core.errors import (
     EmbeddingError,
     InternalError,
     ProviderRefusedError,
-    TooLargeError,
     ValidationError,
 )
 from memory_core.models import (
@@ -35,12 +42,12 @@ from memory_core.models import (
     EmbeddingKind,
     Failure,
     Fingerprint,
+    PastRow,
     StoredChunkKey,
     Vector,
 )
 from memory_core.ports import Core, Embedder, TokenCounter
 
-_BYTES_PER_MB: Final = 1_000_000
 _REMEDY: Final = (
     "Nothing of this document was stored. Store it again; if the error stays, check EMBEDDING_MODEL and "
     "EMBEDDING_DIMENSIONS against what the provider serves."
@@ -61,12 +68,7 @@ async def embed_documents(documents: Sequence[ChunkedDocument], *, core: Core) -
     drafts = await asyncio.to_thread(_draft_all, documents, stored, core)
     if core.settings.context_policy is ContextPolicy.LLM:
         drafts = await _situate_all(drafts, stored, core=core)
-    budget = await core.store.transaction_budget_bytes()
     work = _Work()
-    for place, draft in enumerate(drafts):
-        needed = draft.estimate_bytes(core.fingerprint.dimensions)
-        if needed > budget:
-            work.errors[place] = _too_large(needed, budget)
     await _embed_missing(drafts, work, core=core)
     return [_finish(place, draft, work, core=core) for place, draft in enumerate(drafts)]
 
@@ -111,8 +113,9 @@ def _check_fingerprint(core: Core) -> None:
 async def _read_stored_keys(
     documents: Sequence[ChunkedDocument], *, core: Core
 ) -> Mapping[str, Sequence[StoredChunkKey]]:
+    """The rows that are there, and those that a document brings with it from elsewhere."""
     ids = [item.document.base.document_id for item in documents if item.document.base is not None]
-    return await core.store.read_chunk_keys(ids) if ids else {}
+    return {**brought_keys(documents), **(await core.store.read_chunk_keys(ids) if ids else {})}
 
 
 def _draft_all(
@@ -151,14 +154,6 @@ def _fall_back(draft: Draft, stored: Sequence[StoredChunkKey], reason: str, core
     rules = DraftRules(policy=ContextPolicy.PREFIX, space=space, is_contextual=core.embedder.is_contextual)
     note = f"The chat model wrote no contexts ({reason}); it was embedded with the policy prefix. Re-embed it later."
     return replace(draft_document(draft.item, stored, rules), note=note)
-
-
-def _too_large(needed: int, budget: int) -> TooLargeError:
-    return TooLargeError(
-        f"The document needs about {needed / _BYTES_PER_MB:,.1f} MB in one transaction, and this MongoDB safely takes "
-        f"{budget / _BYTES_PER_MB:,.1f} MB (8 % of its cache). Nothing was embedded. Split the document, or give "
-        "MongoDB a larger cache (MEMORY_MONGOD_CACHE_GB for the one that is started here)."
-    )
 
 
 # --- embedding: one call for the batch, one per document where that is refused ---------------------------------------
@@ -301,10 +296,11 @@ def _finish(place: int, draft: Draft, work: _Work, *, core: Core) -> EmbeddedDoc
     if draft.note:
         document = replace(document, notes=(*document.notes, draft.note))
     policy = name_policy(draft.policy, core.settings.context_model)
+    brought = {row.key.chunk_id: row for row in document.past.rows} if document.past else {}
     return EmbeddedDocument(
         document=document,
         chunking=draft.item.chunking,
-        chunks=tuple(_finish_chunk(row, work, core=core) for row in draft.rows),
+        chunks=tuple(_finish_chunk(row, work, brought, core=core) for row in draft.rows),
         fingerprint=replace(core.fingerprint, context_policy=policy),
         context_basis=draft.basis,
         context_stale=draft.stale,
@@ -314,8 +310,11 @@ def _finish(place: int, draft: Draft, work: _Work, *, core: Core) -> EmbeddedDoc
     )
 
 
-def _finish_chunk(row: Row, work: _Work, *, core: Core) -> EmbeddedChunk:
-    computed = None if row.kept else work.vectors[row.vector_key]
+def _finish_chunk(row: Row, work: _Work, brought: Mapping[str, PastRow], *, core: Core) -> EmbeddedChunk:
+    past = brought.get(row.kept.chunk_id) if row.kept else None
+    computed = _Computed(vector=past.vector, windows=past.windows) if past else None
+    if row.kept is None:
+        computed = work.vectors[row.vector_key]
     return EmbeddedChunk(
         chunk_id=row.kept.chunk_id if row.kept else core.new_id(),
         chunk=row.chunk,
@@ -324,6 +323,6 @@ def _finish_chunk(row: Row, work: _Work, *, core: Core) -> EmbeddedChunk:
         row_hash=row.row_hash,
         vector=computed.vector if computed else None,
         windows=computed.windows if computed else 1,
-        kept=row.kept,
+        kept=None if past else row.kept,
         situated=row.situated,
     )

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from memory_core.context import choose_basis, embedding_input, rank_words, write_context
 from memory_core.embedding_settings import ContextPolicy
 from memory_core.models import Chunk, ChunkedDocument, ContextBasis, StoredChunkKey, hash_text, readable_text
-from memory_core.sizes import estimate_row_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +62,6 @@ class Draft:
         """The texts that a chat model has to situate: those of the rows whose vectors are missing."""
         return tuple(readable_text(row.chunk) for row in self.rows if row.kept is None)
 
-    def estimate_bytes(self, dimensions: int) -> int:
-        """Bytes of the whole document, rows that stay included: the answer must not depend on what was stored."""
-        attributes = self.item.document.attributes
-        parents = (attributes.title, attributes.uri or "", *attributes.tags)
-        return estimate_row_bytes(
-            body_bytes=_count_bytes(self.item.document.content),
-            rows=len(self.rows),
-            row_text_bytes=sum(_count_bytes(text) for row in self.rows for text in _texts_of(row.chunk, row.context)),
-            row_parent_bytes=sum(map(_count_bytes, parents)),
-            dimensions=dimensions,
-        )
-
 
 def draft_document(item: ChunkedDocument, stored: Sequence[StoredChunkKey], rules: DraftRules) -> Draft:
     """Choose the context of every chunk, and match what is stored.
@@ -85,7 +72,7 @@ def draft_document(item: ChunkedDocument, stored: Sequence[StoredChunkKey], rule
     ranked = rank_words(text_to_rank(item))
     title = document.attributes.title
     fresh, _ = choose_basis(title, ranked, None)
-    recorded = document.base.context_basis if document.base else None
+    recorded = document.base.context_basis if document.base else document.past.context_basis if document.past else None
     basis, stale = choose_basis(title, ranked, recorded)
     inputs = _write_inputs(chunks, basis, rules)
     kept = _match_rows(inputs, stored, rules.space)
@@ -102,6 +89,15 @@ def draft_document(item: ChunkedDocument, stored: Sequence[StoredChunkKey], rule
         for chunk, (text, digest), key in zip(chunks, inputs, kept, strict=True)
     )
     return Draft(item=item, basis=basis, stale=stale, rows=tuple(rows), policy=rules.policy)
+
+
+def brought_keys(documents: Sequence[ChunkedDocument]) -> dict[str, Sequence[StoredChunkKey]]:
+    """The rows that documents bring with them from elsewhere, by document id."""
+    return {
+        item.document.document_id: [row.key for row in item.document.past.rows]
+        for item in documents
+        if item.document.past
+    }
 
 
 def situate_draft(draft: Draft, sentences: Sequence[str]) -> Draft:
@@ -181,7 +177,3 @@ def _texts_of(chunk: Chunk, context: str) -> tuple[str, ...]:
     """The texts of a row. Without a lead and a text to read it is what it was before there were any."""
     readable = () if chunk.readable is None else (chunk.readable,)
     return (chunk.text, context, *([chunk.lead] if chunk.lead or readable else []), *readable)
-
-
-def _count_bytes(text: str) -> int:
-    return len(text.encode("utf-8"))

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Final, cast
 
 from memory_core.calibration import Calibration
 from memory_core.costs import EmbeddingEstimate, estimate_cost
-from memory_core.embedding_draft import Draft, DraftRules, draft_document, text_to_rank
+from memory_core.embedding_draft import Draft, DraftRules, brought_keys, draft_document, text_to_rank
 from memory_core.embedding_plan import Unit, lay_out, pack
 from memory_core.embedding_ports import ProviderLimits, SituateRequest
 from memory_core.embedding_settings import ContextPolicy
-from memory_core.models import ChunkedDocument, Document, Plan, StoredChunkKey, StoreRequest, readable_text
-from memory_core.ports import Core, Stages
+from memory_core.models import ChunkedDocument, Document, Fingerprint, Plan, StoredChunkKey, StoreRequest, readable_text
+from memory_core.ports import Core, MemoryStore, Stages
 from memory_core.situate import SituateUsage, estimate_usage
 
 # About 30 MB of hashes; beyond that a text may be counted twice.
@@ -63,9 +64,8 @@ class EmbeddingEstimator:
         chunked = await self._stages.chunk(changed, core=core)
         documents = [one for one in chunked if isinstance(one, ChunkedDocument)]
         ids = [item.document.base.document_id for item in documents if item.document.base is not None]
-        stored: Mapping[str, Sequence[StoredChunkKey]] = await core.store.read_chunk_keys(ids) if ids else {}
-        budget = await core.store.transaction_budget_bytes()
-        await asyncio.to_thread(self._count_batch, documents, stored, budget)
+        stored = {**brought_keys(documents), **(await core.store.read_chunk_keys(ids) if ids else {})}
+        await asyncio.to_thread(self._count_batch, documents, stored)
 
     def finish(self) -> EmbeddingEstimate:
         """The sum of all batches so far, with its price."""
@@ -84,7 +84,7 @@ class EmbeddingEstimator:
         )
 
     def _count_batch(
-        self, documents: Sequence[ChunkedDocument], stored: Mapping[str, Sequence[StoredChunkKey]], budget: int
+        self, documents: Sequence[ChunkedDocument], stored: Mapping[str, Sequence[StoredChunkKey]]
     ) -> None:
         if self._limits is None or len(self._seen) > _REMEMBERED_TEXTS:
             self._seen.clear()  # only what is paid for is found again in a later batch
@@ -92,8 +92,6 @@ class EmbeddingEstimator:
         taken: set[Unit] = set()
         for item in documents:
             draft = draft_document(item, stored.get(item.document.document_id, ()), self._rules)
-            if draft.estimate_bytes(self._core.fingerprint.dimensions) > budget:
-                continue  # the path refuses it before it is embedded
             self._documents += 1
             self._chunks += len(draft.rows)
             self._count_contexts(draft)
@@ -141,3 +139,28 @@ def _add_usage(one: SituateUsage, other: SituateUsage) -> SituateUsage:
         cached_tokens=one.cached_tokens + other.cached_tokens,
         output_tokens=one.output_tokens + other.output_tokens,
     )
+
+
+async def core_of_estimate(core: Core) -> Core:
+    """The core of a trial run: an empty database stays one, whose first writer decides about space and recipe.
+
+    Raises:
+        ForeignDatabaseError: the database is not ours, or is of another space or recipe.
+    """
+    if await core.store.read_active_space() is None:
+        return replace(core, store=cast("MemoryStore", _UnpreparedStore(core.store)))
+    await core.store.prepare(core.fingerprint, recipe=core.recipe)
+    return core
+
+
+class _UnpreparedStore:
+    """A store that nothing is made in."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def prepare(self, fingerprint: Fingerprint, *, recipe: str | None = None) -> None:
+        """See MemoryStore; there is nothing to refuse in an empty database."""

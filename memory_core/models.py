@@ -139,7 +139,8 @@ class StoreRequest:
 
     `previous_source_id` names the source that this one continues (a renamed file): its document keeps its id.
     `body_id` names a staged body that the stored version adopts instead of writing the text again. `staged_at` is when
-    a submission was accepted: it never replaces a text that was stored later.
+    a submission was accepted: it never replaces a text that was stored later. `past` is what the document already was
+    when it comes back or comes over.
     """
 
     request: StoreContentRequest
@@ -148,6 +149,7 @@ class StoreRequest:
     previous_source_id: str | None = None
     body_id: str | None = None
     staged_at: datetime | None = None
+    past: Past | None = None
 
 
 EmbeddingKind: TypeAlias = Literal["document", "query"]
@@ -251,6 +253,47 @@ class Attributes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredVersion:
+    """One kept version of a document's content and who stored it."""
+
+    version: int
+    body_id: str
+    content_hash: str
+    content_length: int
+    stored_at: datetime
+    ingest: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastRow:
+    """A chunk row that was: where the document is cut and embedded into the same again, its id and vector are used."""
+
+    key: StoredChunkKey
+    vector: Vector
+    windows: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What a document already was when it comes back (restored) or comes over (imported, migrated).
+
+    Its id, dates, attributes and versions stay. `versions` are ascending, the last is the request's text; `texts` has
+    the text of each version, by number, that this database does not hold. `is_restored`: its row waits in the trash.
+    """
+
+    document_id: str
+    created_at: datetime
+    updated_at: datetime
+    attributes: Attributes
+    feed: str | None
+    versions: tuple[StoredVersion, ...]
+    texts: Mapping[int, str] = field(default_factory=dict[int, str])
+    is_restored: bool = False
+    context_basis: ContextBasis | None = None
+    rows: tuple[PastRow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DocumentState:
     """What is stored of one source at this moment: the base of the next write. No body, no vector.
 
@@ -311,6 +354,7 @@ class Document:
     reason: str | None = None
     notes: tuple[str, ...] = ()
     body_id: str | None = None
+    past: Past | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +369,8 @@ class ChunkedDocument:
 class StoredChunkKey:
     """What decides whether a stored chunk row can stay: no text, no vector.
 
-    `situated` is the sentence that a chat model wrote of it (context policy llm), "" where there is none.
+    `situated` is the sentence that a chat model wrote of it (context policy llm), "" where there is none. The place is
+    that of the chunk, -1 and () where it is not known.
     """
 
     chunk_id: str
@@ -334,6 +379,10 @@ class StoredChunkKey:
     embedding_input_hash: str
     fingerprint: str
     situated: str = ""
+    char_start: int = -1
+    char_end: int = -1
+    token_count: int = -1
+    heading_path: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -415,18 +464,6 @@ class StoreOutcome:
 
 
 # --- what reading returns ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredVersion:
-    """One kept version of a document's content and who stored it."""
-
-    version: int
-    body_id: str
-    content_hash: str
-    content_length: int
-    stored_at: datetime
-    ingest: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -564,21 +601,51 @@ class SearchAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceListing:
-    """One page of stored documents, newest first, and how many there are in all."""
+    """One page of stored documents, newest first, and how many there are in all.
+
+    `total` is exact up to 10,000 and stays there beyond (`total_is_exact` is False). `offset` is None for a page that
+    starts behind a cursor; `next_cursor` is None for the last page.
+    """
 
     sources: tuple[StoredDocument, ...]
     total: int
-    offset: int
+    offset: int | None
     limit: int
+    total_is_exact: bool = True
+    next_cursor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deletion:
-    """What a delete removed (or, with `dry_run`, would remove)."""
+    """What a delete removed (or, with `dry_run`, would remove), and until when it can be restored."""
 
     source_ids: tuple[str, ...]
     deleted_documents: int
     deleted_chunks: int
+    dry_run: bool = False
+    restorable_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrashedDocument:
+    """A deleted document that can be restored until `expires_at`: as it was, but for its rows."""
+
+    document: StoredDocument
+    deleted_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Purge:
+    """What a purge removed (or, with `dry_run`, would remove): rows by collection, and the sources.
+
+    `flow_run_ids` are the runs that stored it; search indexes of `lineage` hold its words until they are discarded.
+    """
+
+    source_ids: tuple[str, ...]
+    removed: Mapping[str, int]
+    flow_run_ids: tuple[str, ...] = ()
+    lineage: str | None = None
     dry_run: bool = False
 
 

@@ -1,23 +1,29 @@
 """Stage 4. In: embedded documents (or attributes alone). Out: the truth about each; the only stage that writes.
 
 It checks what embed guarantees, packs whole documents into transactions bounded in bytes, and tries alone what was
-undone because of a neighbour. A lost compare-and-swap is answered as a Conflict: the path goes round again.
+undone because of a neighbour; a document that is too large for one is written in parts. A lost compare-and-swap is
+answered as a Conflict: the path goes round again.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from memory_core.errors import InternalError, StorageError
-from memory_core.models import Conflict, EmbeddedDocument, Failure, Outcome, StoreOutcome
+from memory_core.models import Conflict, EmbeddedDocument, Failure, Outcome, StoreOutcome, Vector
 from memory_core.ports import Core, DocumentWrite, WriteResult, WriteVerdict
 from memory_core.sizes import estimate_row_bytes
 
 # Small documents share a transaction up to this many bytes of rows: large enough to spread the cost of a commit,
 # small enough that a lost race undoes little.
 GROUP_BYTES = 8_000_000
+# What is to be written is dealt out to transactions side by side, but not to smaller ones than this.
+LEAST_GROUP_BYTES = 1_000_000
+# Transactions side by side, as far as the server's cache holds them: the one writes while the other is committed.
+GROUPS_AT_ONCE = 4
 
 
 async def persist_documents(writes: Sequence[DocumentWrite], *, core: Core) -> list[StoreOutcome | Conflict | Failure]:
@@ -30,10 +36,21 @@ async def persist_documents(writes: Sequence[DocumentWrite], *, core: Core) -> l
     broken = {position: failure for position, write in enumerate(writes) if (failure := _check(write))}
     results: dict[int, StoreOutcome | Conflict | Failure] = {**broken}
     sound = [position for position in range(len(writes)) if position not in broken]
-    budget = min(GROUP_BYTES, await core.store.transaction_budget_bytes())
+    budget = await core.store.transaction_budget_bytes()
     sizes = {position: _row_bytes(writes[position], core.fingerprint.dimensions) for position in sound}
-    for group in _groups(sizes, limit_bytes=budget):
-        results.update(await _write_group(group, writes, core))
+    share = sum(sizes.values()) // GROUPS_AT_ONCE
+    groups = list(_groups(sizes, limit_bytes=min(max(share, LEAST_GROUP_BYTES), GROUP_BYTES, budget)))
+    turns = asyncio.Semaphore(max(1, min(GROUPS_AT_ONCE, budget // GROUP_BYTES)))
+
+    async def write(group: Sequence[int]) -> list[tuple[int, StoreOutcome | Conflict | Failure]]:
+        async with turns:
+            return await _write_group(group, writes, core, in_parts=sizes[group[0]] > budget)
+
+    # A group that fails leaves the others to end: what is written is then recognised when all of it is repeated.
+    for settled in await asyncio.gather(*(write(group) for group in groups), return_exceptions=True):
+        if isinstance(settled, BaseException):
+            raise settled
+        results.update(settled)
     return [results[position] for position in range(len(writes))]
 
 
@@ -42,12 +59,18 @@ def _check(write: DocumentWrite) -> Failure | None:
     if not isinstance(write, EmbeddedDocument):
         return None
     width = write.fingerprint.dimensions
+    unsound = f"has no sound vector of {width} numbers"
+    vectors: list[Vector] = []
     for position, chunk in enumerate(write.chunks):
-        sound = chunk.chunk.index == position and (chunk.vector is not None or chunk.kept is not None)
+        is_known = chunk.kept is not None if chunk.vector is None else chunk.vector.shape == (width,)
+        if chunk.chunk.index != position or not is_known:
+            return _broken(write, f"chunk {position} {unsound}")
         if chunk.vector is not None:
-            sound = sound and chunk.vector.shape == (width,) and bool(np.isfinite(chunk.vector).all())
-        if not sound:
-            return _broken(write, f"chunk {position} has no sound vector of {width} numbers")
+            vectors.append(chunk.vector)
+    # All at once: one by one this takes longer than the rest of the check.
+    if vectors and not np.isfinite(np.concatenate(vectors)).all():
+        first = next(one for one in write.chunks if one.vector is not None and not np.isfinite(one.vector).all())
+        return _broken(write, f"chunk {first.chunk.index} {unsound}")
     return None if write.chunks else _broken(write, "it has no chunks")
 
 
@@ -72,11 +95,11 @@ def _groups(sizes: Mapping[int, int], *, limit_bytes: int) -> Iterator[list[int]
 def _row_bytes(write: DocumentWrite, dimensions: int) -> int:
     """Bytes in the server's cache. New attributes alone touch every row too, and a touched row counts in full."""
     document, base = write.document, write.document.base
-    body_bytes = len(document.content.encode())
+    body_bytes = _count_bytes(document.content)
     if isinstance(write, EmbeddedDocument):
         rows = len(write.chunks)
         texts = ((row.chunk.text, row.context, row.chunk.lead, row.chunk.readable or "") for row in write.chunks)
-        text_bytes = sum(len(text.encode()) for row in texts for text in row)
+        text_bytes = sum(_count_bytes(text) for row in texts for text in row)
     else:
         rows, text_bytes, body_bytes = base.chunk_count if base else 0, body_bytes, 0
     attributes = document.attributes
@@ -85,16 +108,24 @@ def _row_bytes(write: DocumentWrite, dimensions: int) -> int:
         body_bytes=body_bytes,
         rows=rows,
         row_text_bytes=text_bytes,
-        row_parent_bytes=sum(len(parent.encode()) for parent in parents),
+        row_parent_bytes=sum(map(_count_bytes, parents)),
         dimensions=dimensions,
     )
 
 
+def _count_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
+
+
 async def _write_group(
-    group: Sequence[int], writes: Sequence[DocumentWrite], core: Core
+    group: Sequence[int], writes: Sequence[DocumentWrite], core: Core, *, in_parts: bool
 ) -> list[tuple[int, StoreOutcome | Conflict | Failure]]:
+    first = writes[group[0]]
     try:
-        results = await core.store.write_together([writes[position] for position in group], now=core.clock())
+        if in_parts and isinstance(first, EmbeddedDocument):
+            results: Sequence[WriteResult] = [await core.store.write_in_parts(first, now=core.clock())]
+        else:
+            results = await core.store.write_together([writes[position] for position in group], now=core.clock())
     except StorageError as error:
         if error.retryable:
             raise
@@ -104,7 +135,7 @@ async def _write_group(
     settled: list[tuple[int, StoreOutcome | Conflict | Failure]] = []
     for position, result in zip(group, results, strict=True):
         if result.verdict is WriteVerdict.ABORTED and len(group) > 1:
-            settled += await _write_group([position], writes, core)
+            settled += await _write_group([position], writes, core, in_parts=False)
         else:
             settled.append((position, _settle(writes[position], result, core)))
     return settled

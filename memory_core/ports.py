@@ -6,7 +6,8 @@ one of `memory_core.errors`. Nothing here does anything.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from memory_core.embedding_ports import ContextWriter
 from memory_core.files import DirectoryScan, FileReading
+from memory_core.health import NO_LIMITS, FaultKind, HealthLimits, Mended, StoreHealth
 from memory_core.models import (
     ChunkedDocument,
     ChunkOptions,
@@ -38,12 +40,15 @@ from memory_core.models import (
     Holder,
     LegAnswer,
     LegHit,
+    PastRow,
+    Purge,
     SearchFilters,
     SourceListing,
     StoredChunkKey,
     StoredDocument,
     StoreOutcome,
     StoreRequest,
+    TrashedDocument,
     Vector,
 )
 from memory_core.settings import Settings
@@ -169,7 +174,8 @@ class ActiveSpace:
 
     `pending` is the embedding space that a re-embed fills; its processes may write too. `previous` is the one that some
     documents still have although another was made active (`memory reembed --now`). Where either is there, the vector
-    leg does not cover everything.
+    leg does not cover everything. `recipe` is how texts are cut that name no sizes of their own; None where nobody has
+    said so yet.
     """
 
     schema_version: int
@@ -177,6 +183,28 @@ class ActiveSpace:
     lineage: str
     pending: str | None = None
     previous: str | None = None
+    recipe: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaStep:
+    """One change of the database's schema; they are made in the order of their numbers."""
+
+    number: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaChange:
+    """The steps that a migration made (or, with `dry_run`, would make), and the schema ahead of them and after them.
+
+    `before` is None where nothing is stored: such a database starts with the newest schema.
+    """
+
+    before: int | None
+    after: int
+    steps: tuple[SchemaStep, ...] = ()
+    dry_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,10 +235,14 @@ class RowSizes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """Which page of the stored documents, newest first. `tag` is exact, `feed` a feed's name."""
+    """Which page of the stored documents, newest first. `tag` is exact, `feed` a feed's name.
+
+    It starts behind `offset` documents, or behind the `next_cursor` of another page (`after`); then `offset` is 0.
+    """
 
     limit: int = 50
     offset: int = 0
+    after: str | None = None
     tag: str | None = None
     feed: str | None = None
 
@@ -228,28 +260,28 @@ class DeleteSelector:
     revisions: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreHealth:
-    """Counts and faults for `memory doctor`. Every fault is a sentence with its remedy."""
-
-    server_version: str
-    transactions: bool
-    documents: int
-    chunks: int
-    faults: tuple[str, ...]
-
-
 class MemoryStore(Protocol):
     """Documents, bodies and chunk rows. Deciding reads are primary and majority; writes are majority and journaled."""
 
-    async def prepare(self, fingerprint: Fingerprint) -> ActiveSpace:
-        """Create collections, b-tree indexes and `meta` before the first write; idempotent, once per process.
+    async def prepare(self, fingerprint: Fingerprint, *, recipe: str | None = None) -> ActiveSpace:
+        """Create collections with their rules, b-tree indexes and `meta` before the first write; idempotent.
 
-        It also ends grace periods and removes what killed processes left without an owner.
+        It also ends grace periods and removes what killed processes left without an owner. `recipe` is how this process
+        cuts texts (`Core.recipe`), which becomes the memory's where it has none; None for one that cuts nothing.
 
         Raises:
-            ForeignDatabaseError: rows without our `meta`, or a `meta` that names another schema, or this fingerprint
-                neither as active nor as pending.
+            ForeignDatabaseError: rows without our `meta`, or a `meta` that names another schema, another recipe, or
+                this fingerprint neither as active nor as pending.
+        """
+        ...
+
+    async def migrate(self, *, dry_run: bool = False) -> SchemaChange:
+        """Bring a database of an older schema to this program's, step by step; each step is recorded in `meta`.
+
+        A migration that was killed is finished by the next one; two at once do no harm.
+
+        Raises:
+            ForeignDatabaseError: rows without our `meta`, or a schema that is newer than this program.
         """
         ...
 
@@ -273,6 +305,15 @@ class MemoryStore(Protocol):
 
         Raises:
             ForeignDatabaseError: a third space is pending.
+            NotFoundError: nothing was ever stored.
+        """
+        ...
+
+    async def activate_recipe(self, recipe: str) -> ActiveSpace:
+        """Make a recipe the memory's: processes that cut texts otherwise are refused from then on.
+
+        Raises:
+            ForeignDatabaseError: the database has another schema.
             NotFoundError: nothing was ever stored.
         """
         ...
@@ -310,8 +351,10 @@ class MemoryStore(Protocol):
         """Give the lease back; nothing happens where it is no longer ours."""
         ...
 
-    async def read_states(self, source_ids: Sequence[str]) -> Mapping[str, DocumentState]:
-        """The current state of each stored source, by source id. Reads no body, no text and no vector."""
+    async def read_states(
+        self, source_ids: Sequence[str], document_ids: Sequence[str] = ()
+    ) -> Mapping[str, DocumentState]:
+        """The current state of each of these documents, by source id. Reads no body, no text and no vector."""
         ...
 
     async def read_feed_states(self, feed: str) -> Mapping[str, DocumentState]:
@@ -332,7 +375,18 @@ class MemoryStore(Protocol):
         A document whose stored revision is already the write's own counts as written: a repeated call is harmless.
 
         Raises:
-            ForeignDatabaseError: vectors of an embedding space that was neither active nor pending when they came.
+            ForeignDatabaseError: vectors of an embedding space that was neither active nor pending when they came, or
+                chunks of a process whose recipe or schema was no longer the memory's.
+        """
+        ...
+
+    async def write_in_parts(self, write: EmbeddedDocument, *, now: datetime) -> WriteResult:
+        """Write one document whose rows are beyond `transaction_budget_bytes`: all or nothing for every reader.
+
+        Its new rows are written first and are read by nobody before the document is flipped to their revision.
+
+        Raises:
+            ForeignDatabaseError: as `write_together`.
         """
         ...
 
@@ -340,6 +394,20 @@ class MemoryStore(Protocol):
         self, selector: DeleteSelector, *, now: datetime, dry_run: bool = False, feed: str | None = None
     ) -> Deletion:
         """Move documents to the trash and their rows out, in one transaction; with `feed`, only what that feed owns."""
+        ...
+
+    async def read_trash(self, identifier: str | None = None, *, limit: int = 50) -> Sequence[TrashedDocument]:
+        """What can be restored, the last deleted first; with a source id or a document id only that."""
+        ...
+
+    async def purge(self, identifier: str, *, dry_run: bool = False) -> Purge:
+        """Remove every trace of a document, by source id or document id, deleted or not, from every collection.
+
+        What search indexes took in is to be built anew: the database gets a new lineage.
+
+        Raises:
+            NotFoundError: there is no trace of it.
+        """
         ...
 
     async def read_document(self, identifier: str) -> StoredDocument | None:
@@ -355,7 +423,13 @@ class MemoryStore(Protocol):
         ...
 
     async def list_sources(self, query: ListQuery) -> SourceListing:
-        """One page of stored documents. Reads no body and no vector."""
+        """One page of stored documents. Reads no body and no vector, and takes no longer where more is stored.
+
+        From cursor to cursor no document that does not change comes twice or is left out, whoever writes meanwhile.
+
+        Raises:
+            ValidationError: the cursor is none of ours, or stands beside an offset.
+        """
         ...
 
     async def read_hits(self, chunk_ids: Sequence[str]) -> Mapping[str, HitRow]:
@@ -378,8 +452,33 @@ class MemoryStore(Protocol):
         """All rows, with text, context and vector, of at most a few hundred documents: only for a search index."""
         ...
 
-    async def check_health(self) -> StoreHealth:
-        """Count everything and look for rows without an owner, short documents and mixed revisions."""
+    async def find_documents(self, *, after: str | None, limit: int) -> Sequence[StoredDocument]:
+        """Whole documents without their bodies, by ascending document id, from behind `after`."""
+        ...
+
+    async def read_past_rows(self, document_ids: Sequence[str]) -> Mapping[str, Sequence[PastRow]]:
+        """The rows of each document's current revision with their vectors, by index; as `Past` takes them."""
+        ...
+
+    async def check_health(self, limits: HealthLimits = NO_LIMITS) -> StoreHealth:
+        """Count everything and look for what does not fit together. Reads no text and no vector; changes nothing.
+
+        What a living process is writing at this moment is no fault.
+        """
+        ...
+
+    async def mend(self, kinds: Collection[FaultKind], limits: HealthLimits = NO_LIMITS) -> Sequence[Mended]:
+        """Remove or settle what has these faults and needs no text for it; other kinds are passed over.
+
+        Nothing that a living process may be writing is touched.
+
+        Raises:
+            ForeignDatabaseError: the database is not ours, or of another schema.
+        """
+        ...
+
+    async def forget_versions(self, document_id: str, versions: Collection[int]) -> int:
+        """Remove earlier versions with their texts, never the current one. Returns how many went."""
         ...
 
     async def close(self) -> None:
@@ -409,6 +508,10 @@ class SearchIndex(Protocol):
 
     async def text_leg(self, query: str, *, filters: SearchFilters, limit: int) -> Sequence[LegHit]:
         """The best rows by BM25 over text and context, best first, ties by chunk id."""
+        ...
+
+    async def discard(self, lineage: str) -> int:
+        """Remove what this machine has taken in of that lineage of a database. Returns how many indexes went."""
         ...
 
     async def close(self) -> None:
@@ -616,7 +719,10 @@ def ignore_progress(progress: Progress) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """The wired parts that a process shares. Built only by `bootstrap` (or by a test)."""
+    """The wired parts that a process shares. Built only by `bootstrap` (or by a test).
+
+    `recipe` is how this process cuts texts that name no sizes of their own. `draw` gives random numbers of [0, 1).
+    """
 
     settings: Settings
     store: MemoryStore
@@ -627,6 +733,7 @@ class Core:
     counter: TokenCounter
     files: FileReader
     fingerprint: Fingerprint
+    recipe: str
     holder: Holder
     clock: Clock
     new_id: Callable[[], str]
@@ -634,6 +741,7 @@ class Core:
     close: Callable[[], Awaitable[None]]
     context_writer: ContextWriter | None = None
     on_progress: Callable[[Progress], None] = ignore_progress
+    draw: Callable[[], float] = random.random
 
 
 ValidateStage: TypeAlias = Callable[..., Awaitable[Sequence[Document | Failure]]]

@@ -41,7 +41,7 @@ from memory_core.reembed_values import (
     Why,
 )
 from memory_core.rules import default_options
-from memory_core.spaces import activate, declare
+from memory_core.spaces import activate, declare, refuse_other_recipe
 from memory_core.store_content import PLAIN_STAGES, store_content
 
 BATCHES_AT_ONCE: Final = 2
@@ -64,12 +64,15 @@ async def plan_reembed(options: ReembedOptions, *, core: Core) -> ReembedPlan:
 
     Raises:
         NotFoundError: nothing is stored, or a named source is not.
-        ForeignDatabaseError: a re-embed to another space is not finished.
+        ForeignDatabaseError: a re-embed to another space is not finished, or (without `rechunk`) this process cuts
+            texts otherwise than the memory.
     """
     target, space = core.fingerprint.key, await core.store.read_active_space()
     if space is None:
         raise NotFoundError("Nothing is stored yet, so there is nothing to embed again.")
     _next_space(options, space, target)  # refuses before anything is spent
+    if not options.rechunk:
+        refuse_other_recipe(space, core.recipe)
     await _check_sources(options, core)
     found = [] if options.activate else [one async for one in _find(options, core)]
     chosen = tuple(found[: options.limit])
@@ -149,6 +152,8 @@ async def reembed_documents(
 ) -> ReembedReport:
     """Do what was planned, then make the space the active one where it covers everything.
 
+    With `rechunk` this process's recipe becomes the memory's first: from then on nobody cuts texts otherwise.
+
     Never raises for a document: what went wrong is in its report.
 
     Raises:
@@ -156,6 +161,8 @@ async def reembed_documents(
         StorageError: MongoDB cannot be asked which space is active.
     """
     started = core.clock()
+    if options.rechunk:
+        await core.store.activate_recipe(core.recipe)
     if options.now:
         await core.store.activate_space(core.fingerprint, complete=False)
     elif not options.activate:
@@ -322,9 +329,9 @@ class _DeclaredStore:
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)
 
-    async def prepare(self, fingerprint: Fingerprint) -> ActiveSpace:
+    async def prepare(self, fingerprint: Fingerprint, *, recipe: str | None = None) -> ActiveSpace:
         """Nothing is made for an estimate."""
-        del fingerprint
+        del fingerprint, recipe
         return self._space
 
     async def read_active_space(self) -> ActiveSpace:

@@ -112,6 +112,13 @@ class Settings(EmbeddingSettings):
         int,
         Field(alias="MONGODB_SERVER_SELECTION_TIMEOUT_MS", ge=1, description="How long to look for MongoDB, in ms."),
     ] = 10_000
+    migrate_mongodb_uri: Annotated[
+        SecretStr | None,
+        Field(
+            alias="MIGRATE_MONGODB_URI",
+            description="Where the source of `memory migrate --from` is; unset: on the memory's own server.",
+        ),
+    ] = None
 
     prefect_api_url: Annotated[
         str | None, Field(alias="PREFECT_API_URL", description="A Prefect server's API; unset: a local one is started.")
@@ -187,7 +194,7 @@ class Settings(EmbeddingSettings):
             return value
         return tuple(part.strip() for part in value.split(os.pathsep) if part.strip())
 
-    @field_validator("mongodb_uri", mode="after")
+    @field_validator("mongodb_uri", "migrate_mongodb_uri", mode="after")
     @classmethod
     def _check_scheme(cls, value: SecretStr | None) -> SecretStr | None:
         if value and not value.get_secret_value().startswith(("mongodb://", "mongodb+srv://")):
@@ -197,7 +204,7 @@ class Settings(EmbeddingSettings):
     @field_validator("mongodb_db_name", mode="after")
     @classmethod
     def _check_database_name(cls, value: str) -> str:
-        if not _DATABASE_NAME.fullmatch(value):
+        if not is_database_name(value):
             raise ValueError('must have 1 to 63 characters and none of / \\ . space " $ * < > : ? |')
         return value
 
@@ -226,6 +233,11 @@ class Settings(EmbeddingSettings):
     def redacted_summary(self) -> dict[str, Any]:
         """Every setting by its variable name as plain JSON, secrets as `[secret]`: safe for a log line."""
         return {spec.alias or name: _show(getattr(self, name)) for name, spec in type(self).model_fields.items()}
+
+
+def is_database_name(name: str) -> bool:
+    """True for 1 to 63 characters that every MongoDB takes in the name of a database."""
+    return _DATABASE_NAME.fullmatch(name) is not None
 
 
 def _expand(path: Path) -> Path:
@@ -273,8 +285,9 @@ def load_settings(*, env_file: Path | None = None, **overrides: Any) -> Settings
         raise ConfigError(f"The settings cannot work: {listed}. See .env.example for every variable.")
     for secret in secrets_of(settings):
         register_secret(secret)
-    if settings.mongodb_uri:
-        register_secret(settings.mongodb_uri.get_secret_value())
+    for uri in (settings.mongodb_uri, settings.migrate_mongodb_uri):
+        if uri:
+            register_secret(uri.get_secret_value())
     return settings
 
 

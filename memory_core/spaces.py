@@ -1,8 +1,8 @@
-"""Which embedding spaces a database takes. In: what `meta` says. Out: what it says next, or a refusal. Pure.
+"""Who may write to a database. In: what `meta` says and what a process is. Out: its next word, or a refusal. Pure.
 
-One space is active: queries use it. A second one may be pending: a re-embed fills it, and processes of both may write.
-After `memory reembed --now` the space that was active before is the previous one until no document is of it any more.
-Every store of `meta` keeps these rules.
+One embedding space is active: queries use it. A second one may be pending: a re-embed fills it, and processes of both
+may write. After `memory reembed --now` the space that was active before is the previous one until no document is of it
+any more. Schema and recipe (how texts are cut) are one each. Every store of `meta` keeps these rules.
 """
 
 from __future__ import annotations
@@ -11,6 +11,65 @@ from dataclasses import replace
 
 from memory_core.errors import ForeignDatabaseError
 from memory_core.ports import ActiveSpace, Coverage
+
+# What this program writes: the number of its last migration.
+SCHEMA_VERSION = 2
+
+
+def refuse_other(space: ActiveSpace, *, fingerprint: str, recipe: str | None) -> None:
+    """Let only a process write that is of the database's schema, recipe and spaces. Without a recipe it cuts nothing.
+
+    Raises:
+        ForeignDatabaseError: naming what differs, on both sides, and the way out.
+    """
+    refuse_other_schema(space)
+    refuse_other_space(space, fingerprint)
+    if recipe is not None:
+        refuse_other_recipe(space, recipe)
+
+
+def refuse_other_schema(space: ActiveSpace) -> None:
+    """Let only a program of the database's schema write.
+
+    Raises:
+        ForeignDatabaseError: naming both schemas, and `memory migrate` or a newer program.
+    """
+    if space.schema_version == SCHEMA_VERSION:
+        return
+    way_out = (
+        "run `memory migrate`, which brings it up to date (`memory migrate --dry-run` shows what that is)."
+        if space.schema_version < SCHEMA_VERSION
+        else "use a newer version of this program."
+    )
+    raise ForeignDatabaseError(
+        f"This database has schema {space.schema_version} and this program writes schema {SCHEMA_VERSION}. It is read "
+        f"but not written: {way_out}"
+    )
+
+
+def refuse_other_recipe(space: ActiveSpace, recipe: str) -> None:
+    """Let only processes write that cut texts as the memory does: two that differ would undo each other's work.
+
+    Raises:
+        ForeignDatabaseError: naming both recipes and the two ways out.
+    """
+    if space.recipe in {None, recipe}:
+        return
+    raise ForeignDatabaseError(
+        f"This memory cuts texts as {space.recipe} and this process as {recipe} (chunker, sizes, tokenizer, parsers of "
+        "code). It is read but not written: set CHUNK_SIZE_TOKENS, CHUNK_OVERLAP_TOKENS and CHUNK_MIN_TOKENS back (and "
+        "install the same packages), or cut everything anew with `memory reembed --rechunk`."
+    )
+
+
+def adopt_recipe(space: ActiveSpace, recipe: str) -> ActiveSpace:
+    """The recipe of the first writer becomes the memory's.
+
+    Raises:
+        ForeignDatabaseError: it has another one.
+    """
+    refuse_other_recipe(space, recipe)
+    return replace(space, recipe=recipe)
 
 
 def refuse_other_space(space: ActiveSpace, fingerprint: str) -> None:

@@ -25,7 +25,7 @@ async def stage_request(request: StoreRequest, *, core: Core) -> Submission:
     checked = check_request(request.request, defaults=defaults, max_input_tokens=core.embedder.max_input_tokens)
     # Staged as it will be stored, so that the version can adopt the body instead of writing the text again.
     normalised = replace(request, request=request.request.model_copy(update={"content": checked.content}))
-    await core.store.prepare(core.fingerprint)
+    await core.store.prepare(core.fingerprint, recipe=core.recipe)
     return await core.submissions.stage(
         normalised, key=derive_key(normalised), holder=core.holder, seconds=STAGE_LEASE_SECONDS, now=core.clock()
     )

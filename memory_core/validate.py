@@ -16,7 +16,7 @@ from urllib.parse import unquote
 from pydantic import ValidationError as PydanticError
 
 from memory_core.chunk.chunk_content import describe_recipe
-from memory_core.errors import ValidationError
+from memory_core.errors import ConflictError, ValidationError
 from memory_core.identity import derive_source_id, derive_title, is_source_id, with_suffix
 from memory_core.languages import choose_language
 from memory_core.models import (
@@ -25,6 +25,7 @@ from memory_core.models import (
     Document,
     DocumentState,
     Failure,
+    Past,
     Plan,
     StoreContentRequest,
     StoreRequest,
@@ -57,10 +58,11 @@ async def validate_requests(requests: Sequence[StoreRequest], *, core: Core) -> 
     Raises:
         StorageError: the current states could not be read, or the database is not to be written by this process.
     """
-    await core.store.prepare(core.fingerprint)
+    await core.store.prepare(core.fingerprint, recipe=core.recipe)
     checked = [_check(request, core) for request in requests]
     wanted = {one for item in checked if isinstance(item, _Candidate) for one in item.source_ids()}
-    states: Mapping[str, DocumentState] = await core.store.read_states(sorted(wanted)) if wanted else {}
+    returning = sorted({request.past.document_id for request in requests if request.past})
+    states: Mapping[str, DocumentState] = await core.store.read_states(sorted(wanted), returning) if wanted else {}
     pending = await _read_pending_space(states, core)
     return [item if isinstance(item, Failure) else _decide(item, states, core, pending) for item in checked]
 
@@ -115,12 +117,15 @@ def _check(request: StoreRequest, core: Core) -> _Candidate | Failure:
     )
 
 
-def _decide(candidate: _Candidate, states: Mapping[str, DocumentState], core: Core, pending: str | None) -> Document:
+def _decide(
+    candidate: _Candidate, states: Mapping[str, DocumentState], core: Core, pending: str | None
+) -> Document | Failure:
+    if past := candidate.request.past:
+        return _decide_returning(candidate, past, states, core)
     source_id, notes = _choose_source_id(candidate, states)
     base = states.get(source_id) or _find_renamed(candidate, states)
     attributes = _merge_attributes(candidate, base, source_id)
-    language = choose_language(attributes.content_type, uri=attributes.uri, source_id=source_id, title=attributes.title)
-    options = replace(candidate.checked.options, language=language)
+    options = replace(candidate.checked.options, language=_language_of(attributes, source_id))
     recipe = describe_recipe(attributes.content_type, options, core.counter.name)
     document = Document(
         document_id=base.document_id if base else core.new_id(),
@@ -144,6 +149,50 @@ def _decide(candidate: _Candidate, states: Mapping[str, DocumentState], core: Co
         return replace(document, plan=Plan.NOTHING, notes=(*document.notes, _SUPERSEDED))
     plan, reason = decide_plan(document, fingerprint=core.fingerprint.key, pending=pending)
     return replace(document, plan=plan, reason=reason)
+
+
+def _decide_returning(
+    candidate: _Candidate, past: Past, states: Mapping[str, DocumentState], core: Core
+) -> Document | Failure:
+    """A document that brings its past is stored as it was; one that is there already is left as it is."""
+    source_id, newest = candidate.source_id, past.versions[-1]
+    base = states.get(source_id)
+    if base is None and (other := next((one for one in states.values() if one.document_id == past.document_id), None)):
+        return _refuse_returning(source_id, f"is stored as {other.source_id} now")
+    if newest.content_hash != candidate.content_hash:
+        return _refuse_returning(source_id, "does not have the text that its newest version names")
+    if base and (base.document_id != past.document_id or base.content_hash != candidate.content_hash):
+        return _refuse_returning(source_id, "was stored anew in the meantime")
+    options = replace(candidate.checked.options, language=_language_of(past.attributes, source_id))
+    return Document(
+        document_id=past.document_id,
+        source_id=source_id,
+        revision=core.new_id(),
+        content=candidate.checked.content,
+        content_hash=candidate.content_hash,
+        attributes=past.attributes,
+        options=options,
+        recipe=describe_recipe(past.attributes.content_type, options, core.counter.name),
+        provenance=replace(candidate.request.provenance, feed=past.feed),
+        agent=candidate.checked.agent,
+        session_id=candidate.checked.session_id,
+        base=base,
+        plan=Plan.NOTHING if base else Plan.STORE,
+        reason=None if base else "restored from the trash" if past.is_restored else "brought over with its past",
+        notes=candidate.request.notes,
+        past=None if base else past,
+    )
+
+
+def _refuse_returning(source_id: str, why: str) -> Failure:
+    error = ConflictError(
+        f"The document {source_id} {why}. Nothing was changed. Delete what is stored to have it back."
+    )
+    return Failure(error=error, source_id=source_id)
+
+
+def _language_of(attributes: Attributes, source_id: str) -> str:
+    return choose_language(attributes.content_type, uri=attributes.uri, source_id=source_id, title=attributes.title)
 
 
 def _is_superseded(candidate: _Candidate, base: DocumentState) -> bool:

@@ -14,10 +14,12 @@ from memory_core.models import (
     Hit,
     HitRow,
     Outcome,
+    Purge,
     SearchAnswer,
     SourceListing,
     StoredDocument,
     StoreOutcome,
+    TrashedDocument,
 )
 
 Json: TypeAlias = dict[str, Any]
@@ -197,12 +199,14 @@ def source_json(document: StoredDocument) -> Json:
 
 
 def listing_json(listing: SourceListing) -> Json:
-    """One page of stored documents."""
+    """One page of stored documents. `total` is a lower bound where it is not exact; `nextCursor` is null at the end."""
     return {
         "sources": [source_json(document) for document in listing.sources],
         "total": listing.total,
+        "totalIsExact": listing.total_is_exact,
         "limit": listing.limit,
         "offset": listing.offset,
+        "nextCursor": listing.next_cursor,
     }
 
 
@@ -240,4 +244,41 @@ def deletion_json(deletion: Deletion) -> Json:
         "deletedDocuments": deletion.deleted_documents,
         "deletedChunks": deletion.deleted_chunks,
         "dryRun": deletion.dry_run,
+        "restorableUntil": deletion.restorable_until.isoformat() if deletion.restorable_until else None,
     }
+
+
+def log_json(document: StoredDocument) -> Json:
+    """The kept versions of a document, the newest first, and who stored each."""
+    return {
+        "sourceId": document.state.source_id,
+        "documentId": document.state.document_id,
+        "versions": [
+            {
+                "version": kept.version,
+                "contentHash": kept.content_hash,
+                "contentLength": kept.content_length,
+                "storedAt": kept.stored_at.isoformat(),
+                "ingest": {name: value for name, value in kept.ingest.items() if name != "at"},
+            }
+            for kept in reversed(document.versions)
+        ],
+    }
+
+
+def trash_json(trashed: TrashedDocument) -> Json:
+    """A deleted document that can be restored."""
+    state = trashed.document.state
+    return {
+        "sourceId": state.source_id,
+        "documentId": state.document_id,
+        "title": state.attributes.title,
+        "version": state.version,
+        "deletedAt": trashed.deleted_at.isoformat(),
+        "expiresAt": trashed.expires_at.isoformat(),
+    }
+
+
+def purge_json(purge: Purge) -> Json:
+    """What a purge removed, by collection."""
+    return {"sourceIds": list(purge.source_ids), "removed": dict(purge.removed), "dryRun": purge.dry_run}

@@ -23,7 +23,10 @@ hypothesis_settings.load_profile("suite")
 
 for name in [*os.environ]:
     if name.startswith(
-        ("MONGODB_", "PREFECT_", "MEMORY_", "EMBEDDING_", "CHUNK_", "SEARCH_", "LOG_", "OPENAI_", "VOYAGE_", "CONTEXT_")
+        (
+            *("MONGODB_", "MIGRATE_", "PREFECT_", "MEMORY_", "EMBEDDING_", "CHUNK_", "SEARCH_", "LOG_"),
+            *("OPENAI_", "VOYAGE_", "CONTEXT_"),
+        )
     ):
         if name == "MEMORY_CORPORA":
             continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,6 +80,17 @@ class EmbeddedSearchIndex:
         allowed = await self._find_allowed(filters)
         return await in_thread(_search_text, view, self._terms.query_terms(query), allowed, limit)
 
+    async def discard(self, lineage: str) -> int:
+        """See SearchIndex."""
+        await self.close()
+        return await in_thread(self._remove_folders, lineage)
+
+    def _remove_folders(self, lineage: str) -> int:
+        folders = list(self._directory.glob(f"{_name_lineage(lineage)}-*"))
+        for folder in folders:
+            shutil.rmtree(folder)
+        return len(folders)
+
     async def close(self) -> None:
         """See SearchIndex."""
         # Waiting in the lock itself would stop the loop whose task may hold it.
@@ -118,10 +130,14 @@ class EmbeddedSearchIndex:
         if self._refresher is None or self._lineage != space.lineage:
             shape = Shape(lineage=space.lineage, dimensions=self._dimensions, language=self._terms.language)
             # By width too: processes of two embedding spaces must not rebuild each other's files.
-            name = f"{_UNSAFE_IN_A_NAME.sub('_', space.lineage)}-{self._dimensions}"
+            name = f"{_name_lineage(space.lineage)}-{self._dimensions}"
             self._refresher = Refresher(IndexFolder(self._directory / name, shape, self._terms), self._store)
             self._lineage = space.lineage
         return await self._refresher.bring_up_to_date()
+
+
+def _name_lineage(lineage: str) -> str:
+    return _UNSAFE_IN_A_NAME.sub("_", lineage)
 
 
 def _search_vectors(

@@ -2,10 +2,6 @@
 
 It knows no document, no text that was embedded, no provider. One row a key: `vector` and `windows`, or `text`; `bytes`
 is what the size is counted in, `at` is when it was paid for, `expiresAt` is when the server forgets it by itself.
-
-Writes are acknowledged by the primary's journal alone: a killed mongod loses nothing, and what a failover loses is
-paid for again and makes nothing wrong. A majority would add the delay of the secondaries to every request. Reads are
-local to match: a majority read would miss what was written a moment ago.
 """
 
 from __future__ import annotations
@@ -14,10 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from pymongo import UpdateOne, WriteConcern
+from pymongo import UpdateOne
 from pymongo.collection import Collection
 from pymongo.errors import BulkWriteError
-from pymongo.read_concern import ReadConcern
 
 from memory_core.adapters.mongo_connection import MongoConnection, Row
 from memory_core.adapters.mongo_indexes import EMBEDDING_CACHE, EMBEDDING_CACHE_AGE
@@ -103,9 +98,7 @@ class MongoEmbeddingCache:
         return deleted + rows.delete_many(query, hint=_BY_AGE).deleted_count
 
     def _rows(self) -> Collection[Row]:
-        return self._connection.collection(EMBEDDING_CACHE).with_options(
-            write_concern=WriteConcern(w=1, j=True), read_concern=ReadConcern("local")
-        )
+        return self._connection.collection(EMBEDDING_CACHE)
 
     def _find(self, keys: Sequence[str], fields: list[str]) -> Iterator[Row]:
         for start in range(0, len(keys), _KEYS_A_QUERY):

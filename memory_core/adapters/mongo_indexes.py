@@ -19,6 +19,7 @@ SUBMISSIONS = "submissions"
 FEEDS = "feeds"
 FEED_FILES = "feed_files"
 TRASH = "trash"
+INTENTS = "intents"
 META = "meta"
 EMBEDDING_CACHE = "embedding_cache"
 EMBEDDING_CACHE_AGE = "embedding_cache_at_id_bytes"
@@ -61,11 +62,15 @@ INDEXES: tuple[IndexSpec, ...] = (
     IndexSpec(CONTENTS, "contents_bodyId_part", (("bodyId", 1), ("part", 1)), "a body's parts in order", unique=True),
     IndexSpec(SUBMISSIONS, "submissions_openKey_unique", (("openKey", 1),), "join an open submission", unique=True),
     IndexSpec(SUBMISSIONS, "submissions_state_stagedAt", (("state", 1), ("stagedAt", 1)), "what nobody finished"),
+    IndexSpec(SUBMISSIONS, "submissions_state_finishedAt", (("state", 1), ("finishedAt", 1)), "what was kept long enough"),
     IndexSpec(SUBMISSIONS, "submissions_bodyId", (("bodyId", 1),), "who owns a body"),
+    IndexSpec(SUBMISSIONS, "submissions_request_sourceId", (("request.fields.sourceId", 1),), "the traces of a source"),
+    IndexSpec(SUBMISSIONS, "submissions_outcome_sourceId", (("outcome.sourceId", 1),), "the traces of a source"),
     IndexSpec(FEEDS, "feeds_root_unique", (("root", 1),), "one feed a root", unique=True),
     IndexSpec(FEED_FILES, "feed_files_feed_path_unique", (("feed", 1), ("path", 1)), "a feed's manifest", unique=True),
+    IndexSpec(FEED_FILES, "feed_files_sourceId", (("sourceId", 1),), "the traces of a source"),
     IndexSpec(TRASH, "trash_sourceId", (("sourceId", 1), ("version", -1)), "where the version count goes on"),
-    IndexSpec(TRASH, "trash_committedAt", (("committedAt", 1),), "what was deleted since (search index)"),
+    IndexSpec(TRASH, "trash_committedAt", (("committedAt", 1),), "what was deleted since (search index), or long ago"),
     IndexSpec(TRASH, "trash_expiresAt", (("expiresAt", 1),), "what the grace period has ended for"),
     IndexSpec(TRASH, "trash_versions_bodyId", (("versions.bodyId", 1),), "who owns a body"),
     IndexSpec(
@@ -83,6 +88,16 @@ _SPARSE = frozenset({"submissions_openKey_unique"})
 _EXPIRING = frozenset({"embedding_cache_expiresAt"})
 
 
+def is_sparse(spec: IndexSpec) -> bool:
+    """Whether rows without the field are left out."""
+    return spec.name in _SPARSE
+
+
+def is_expiring(spec: IndexSpec) -> bool:
+    """Whether the server deletes rows by it."""
+    return spec.name in _EXPIRING
+
+
 def create_indexes(database: Database[Row]) -> None:
     """Create what is missing; one command a collection. An index that exists with the same keys costs nothing."""
     for collection in dict.fromkeys(spec.collection for spec in INDEXES):
@@ -92,8 +107,8 @@ def create_indexes(database: Database[Row]) -> None:
                     [(field, ASCENDING if order == 1 else DESCENDING) for field, order in spec.keys],
                     name=spec.name,
                     unique=spec.unique,
-                    sparse=spec.name in _SPARSE,
-                    **({"expireAfterSeconds": 0} if spec.name in _EXPIRING else {}),
+                    sparse=is_sparse(spec),
+                    **({"expireAfterSeconds": 0} if is_expiring(spec) else {}),
                 )
                 for spec in INDEXES
                 if spec.collection == collection

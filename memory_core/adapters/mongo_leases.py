@@ -12,15 +12,16 @@ from memory_core.models import Holder
 
 def lease_row(holder: Holder, seconds: float) -> Row:
     """For an update with a pipeline: `$$NOW` is the server's time, so that the clocks of clients do not matter."""
-    return {**_holder_row(holder), "until": {"$add": ["$$NOW", round(seconds * 1000)]}}
+    return {**holder_row(holder), "until": {"$add": ["$$NOW", round(seconds * 1000)]}}
 
 
 def new_lease(holder: Holder, *, until: datetime) -> Row:
     """For an insert, which knows no `$$NOW`: `until` counts from a time that the server was asked for."""
-    return {**_holder_row(holder), "until": until}
+    return {**holder_row(holder), "until": until}
 
 
-def _holder_row(holder: Holder) -> Row:
+def holder_row(holder: Holder) -> Row:
+    """Who holds something, as a row."""
     return {"token": holder.token, "host": holder.host, "pid": holder.pid, "started": holder.started}
 
 

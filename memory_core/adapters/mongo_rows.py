@@ -34,7 +34,18 @@ from memory_core.models import (
 
 # The fields of a chunk row that are absent on most: of rows that were written before there were such fields, on all.
 OPTIONAL_TEXT_FIELDS = ("lead", "readable", "situated")
-KEY_FIELDS = ["documentId", "chunkIndex", "rowHash", "embeddingInputHash", "embeddingFingerprint", "situated"]
+KEY_FIELDS = [
+    "documentId",
+    "chunkIndex",
+    "charStart",
+    "charEnd",
+    "tokenCount",
+    "headingPath",
+    "rowHash",
+    "embeddingInputHash",
+    "embeddingFingerprint",
+    "situated",
+]
 
 # A part stays far below BSON's 16 MB: four bytes a character at most.
 PART_CHARS = 1_000_000
@@ -86,7 +97,7 @@ INDEX_FIELDS = ["documentId", "revision", "text", "readable", "context", "embedd
 
 def encode_vector(vector: Vector) -> Binary:
     """float32 little-endian behind the two header bytes of a packed BSON vector."""
-    return Binary(_FLOAT32_HEADER + vector.astype("<f4").tobytes(), _VECTOR_SUBTYPE)
+    return Binary(_FLOAT32_HEADER + vector.astype("<f4", copy=False).tobytes(), _VECTOR_SUBTYPE)
 
 
 def decode_vector(value: bytes) -> Vector:
@@ -159,46 +170,53 @@ def content_fields(embedded: EmbeddedDocument) -> Row:
     }
 
 
-def chunk_row(embedded: EmbeddedDocument, chunk: EmbeddedChunk, parent: Row, *, version: int, now: datetime) -> Row:
-    """A whole row for a chunk whose vector is new."""
-    assert chunk.vector is not None  # noqa: S101 - persist has checked it; narrows the type
+def new_chunk_rows(embedded: EmbeddedDocument, *, version: int, now: datetime) -> list[Row]:
+    """A whole row for each chunk whose vector is new, in order."""
     fingerprint = embedded.fingerprint
-    return {
-        "_id": ObjectId(chunk.chunk_id),
+    shared: Row = {
         "documentId": ObjectId(embedded.document.document_id),
-        **place_fields(chunk),
-        **text_fields(chunk),
-        **parent,
+        **parent_fields(embedded.document),
         "documentVersion": version,
         "documentContentHash": embedded.document.content_hash,
-        "embedding": encode_vector(chunk.vector),
         "embeddingProvider": fingerprint.provider,
         "embeddingModel": fingerprint.model,
         "embeddingDimensions": fingerprint.dimensions,
         "embeddingFingerprint": fingerprint.key,
-        "embeddingInputHash": chunk.embedding_input_hash,
-        "embeddingWindows": chunk.windows,
         "embeddedAt": now,
         "createdAt": now,
         "updatedAt": now,
     }
+    return [
+        {
+            "_id": ObjectId(chunk.chunk_id),
+            **shared,
+            **place_fields(chunk),
+            **text_fields(chunk),
+            "embedding": encode_vector(chunk.vector),
+            "embeddingInputHash": chunk.embedding_input_hash,
+            "embeddingWindows": chunk.windows,
+        }
+        for chunk in embedded.chunks
+        if chunk.vector is not None
+    ]
 
 
-def kept_row_update(
-    embedded: EmbeddedDocument, chunk: EmbeddedChunk, parent: Row, *, version: int, now: datetime
-) -> Row:
-    """The small update of a row whose vector stays; its texts are sent only where one of them changed."""
-    changed = chunk.kept is None or chunk.kept.row_hash != chunk.row_hash
-    texts = text_fields(chunk) if changed else {}
-    fields = {
-        **place_fields(chunk),
-        **texts,
-        **parent,
+def kept_row_fields(embedded: EmbeddedDocument, *, version: int, now: datetime) -> Row:
+    """What every row whose vector stays takes over from the next revision of its document."""
+    return {
+        **parent_fields(embedded.document),
         "documentVersion": version,
         "documentContentHash": embedded.document.content_hash,
         "updatedAt": now,
     }
+
+
+def kept_row_update(chunk: EmbeddedChunk, shared: Row) -> Row:
+    """The small update of a row whose vector stays; its texts are sent only where one of them changed."""
+    changed = chunk.kept is None or chunk.kept.row_hash != chunk.row_hash
+    texts = text_fields(chunk) if changed else {}
     gone = [name for name in OPTIONAL_TEXT_FIELDS if name not in texts] if changed else []
+    fields = {**place_fields(chunk), **texts, **shared}
     return {"$set": fields, **({"$unset": dict.fromkeys(gone, "")} if gone else {})}
 
 
@@ -216,14 +234,14 @@ def place_fields(chunk: EmbeddedChunk) -> Row:
 def text_fields(embedded: EmbeddedChunk) -> Row:
     """The texts of a row, of which its hash is made. A lead and a readable text are there only where they say more."""
     chunk = embedded.chunk
-    return {
-        "text": chunk.text,
-        "context": embedded.context,
-        "rowHash": embedded.row_hash,
-        **({"lead": chunk.lead} if chunk.lead else {}),
-        **({"readable": chunk.readable} if chunk.readable is not None else {}),
-        **({"situated": embedded.situated} if embedded.situated else {}),
-    }
+    fields: Row = {"text": chunk.text, "context": embedded.context, "rowHash": embedded.row_hash}
+    if chunk.lead:
+        fields["lead"] = chunk.lead
+    if chunk.readable is not None:
+        fields["readable"] = chunk.readable
+    if embedded.situated:
+        fields["situated"] = embedded.situated
+    return fields
 
 
 # --- rows to values ---------------------------------------------------------------------------------------------------
@@ -344,6 +362,10 @@ def read_chunk_key(row: Mapping[str, Any]) -> StoredChunkKey:
         embedding_input_hash=row["embeddingInputHash"],
         fingerprint=row["embeddingFingerprint"],
         situated=row.get("situated", ""),
+        char_start=row["charStart"],
+        char_end=row["charEnd"],
+        token_count=row["tokenCount"],
+        heading_path=tuple(row["headingPath"]),
     )
 
 

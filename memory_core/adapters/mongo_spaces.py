@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from bson import ObjectId
@@ -20,10 +21,9 @@ from memory_core.adapters.mongo_rows import read_options
 from memory_core.errors import ForeignDatabaseError, NotFoundError
 from memory_core.models import ContentType, Fingerprint, Holder
 from memory_core.ports import ActiveSpace, Coverage, RowSizes, StoredEmbedding
-from memory_core.spaces import activate, declare
+from memory_core.spaces import SCHEMA_VERSION, activate, adopt_recipe, declare, refuse_other_schema, refuse_other_space
 
-SCHEMA_VERSION = 1
-_META_ID = "memory"
+META_ID = "memory"
 _EMBEDDING_FIELDS = (
     "sourceId",
     "title",
@@ -57,18 +57,44 @@ class MongoSpaces:
             self._change_space, lambda space: activate(space, fingerprint.key, complete=complete)
         )
 
-    def _change_space(self, change: Callable[[ActiveSpace], ActiveSpace]) -> ActiveSpace:
+    async def activate_recipe(self, recipe: str) -> ActiveSpace:
+        """See MemoryStore."""
+        return await self._connection.run(self._change_space, lambda space: replace(space, recipe=recipe))
+
+    def _settle_space(self, fingerprint: Fingerprint, recipe: str | None) -> ActiveSpace:
+        """What `meta` says to a process that is about to write; what is not said yet, it says.
+
+        Raises:
+            ForeignDatabaseError: this process must not write.
+        """
+        space = read_space(self._connection) or found_space(self._connection, fingerprint)
+        refuse_other_schema(space)
+        refuse_other_space(space, fingerprint.key)
+        return space if recipe is None else self._change_space(lambda found: adopt_recipe(found, recipe), space)
+
+    def _change_space(
+        self, change: Callable[[ActiveSpace], ActiveSpace], found: ActiveSpace | None = None
+    ) -> ActiveSpace:
+        """Change `meta` by compare-and-set; `found` is what it was a moment ago, where that is known.
+
+        Raises:
+            ForeignDatabaseError: the database has another schema, or the change is refused.
+            NotFoundError: nothing was ever stored.
+        """
+        before = found
         while True:
-            before = read_space(self._connection)
+            before = before or read_space(self._connection)
             if before is None:
                 raise nothing_stored()
+            refuse_other_schema(before)
             after = change(before)
             if after == before:
                 return after
             # A field that is missing equals None here.
-            condition = {"_id": _META_ID, **_space_fields(before)}
+            condition = {"_id": META_ID, "schemaVersion": before.schema_version, **_space_fields(before)}
             if self._connection.collection(META).update_one(condition, {"$set": _space_fields(after)}).matched_count:
                 return after
+            before = None
 
     async def count_coverage(self, fingerprint: str) -> Coverage:
         """See MemoryStore."""
@@ -125,7 +151,7 @@ class MongoSpaces:
         ]
         if self._set_lease({"$or": free}, holder, seconds):
             return None
-        row = self._connection.collection(META).find_one({"_id": _META_ID}, {"lease": 1})
+        row = self._connection.collection(META).find_one({"_id": META_ID}, {"lease": 1})
         if row is None:
             raise nothing_stored()
         return read_holder(row["lease"]) if "lease" in row else self._acquire_lease(holder, seconds)
@@ -136,7 +162,7 @@ class MongoSpaces:
 
     def _set_lease(self, condition: Row, holder: Holder, seconds: float) -> bool:
         result = self._connection.collection(META).update_one(
-            {"_id": _META_ID, **condition}, [{"$set": {"lease": lease_row(holder, seconds)}}]
+            {"_id": META_ID, **condition}, [{"$set": {"lease": lease_row(holder, seconds)}}]
         )
         return result.matched_count == 1
 
@@ -145,13 +171,13 @@ class MongoSpaces:
         await self._connection.run(self._release_lease, holder)
 
     def _release_lease(self, holder: Holder) -> None:
-        ours = {"_id": _META_ID, "lease.token": holder.token}
+        ours = {"_id": META_ID, "lease.token": holder.token}
         self._connection.collection(META).update_one(ours, {"$unset": {"lease": ""}})
 
 
 def read_space(connection: MongoConnection) -> ActiveSpace | None:
     """What `meta` says, or None for a database that nothing was written to."""
-    row = connection.collection(META).find_one({"_id": _META_ID})
+    row = connection.collection(META).find_one({"_id": META_ID})
     if row is None:
         return None
     return ActiveSpace(
@@ -160,19 +186,15 @@ def read_space(connection: MongoConnection) -> ActiveSpace | None:
         lineage=row["lineage"],
         pending=row.get("pending"),
         previous=row.get("previous"),
+        recipe=row.get("recipe"),
     )
 
 
 def found_space(connection: MongoConnection, fingerprint: Fingerprint) -> ActiveSpace:
-    """Make an empty database ours. Two processes at once agree: the first insert wins."""
-    for name in (DOCUMENTS, CHUNKS):
-        if connection.collection(name).find_one({}, {"_id": 1}):
-            raise ForeignDatabaseError(
-                f"The database {connection.database.name!r} holds {name} that this program did not make. "
-                "Nothing was written: set MONGODB_DB_NAME to an empty database."
-            )
+    """Make an empty database ours, of the newest schema. Two processes at once agree: the first insert wins."""
+    refuse_foreign_rows(connection)
     row: Row = {
-        "_id": _META_ID,
+        "_id": META_ID,
         "schemaVersion": SCHEMA_VERSION,
         "fingerprint": fingerprint.key,
         "lineage": uuid.uuid4().hex,
@@ -185,6 +207,20 @@ def found_space(connection: MongoConnection, fingerprint: Fingerprint) -> Active
             return space
         raise
     return ActiveSpace(schema_version=SCHEMA_VERSION, fingerprint=fingerprint.key, lineage=row["lineage"])
+
+
+def refuse_foreign_rows(connection: MongoConnection) -> None:
+    """Leave a database alone that has no `meta` of ours and yet rows.
+
+    Raises:
+        ForeignDatabaseError: naming them.
+    """
+    for name in (DOCUMENTS, CHUNKS):
+        if connection.collection(name).find_one({}, {"_id": 1}):
+            raise ForeignDatabaseError(
+                f"The database {connection.database.name!r} holds {name} that this program did not make. "
+                "Nothing was written: set MONGODB_DB_NAME to an empty database."
+            )
 
 
 def count_coverage(connection: MongoConnection, fingerprint: str) -> Coverage:
@@ -218,7 +254,12 @@ def nothing_stored() -> NotFoundError:
 
 
 def _space_fields(space: ActiveSpace) -> Row:
-    return {"fingerprint": space.fingerprint, "pending": space.pending, "previous": space.previous}
+    return {
+        "fingerprint": space.fingerprint,
+        "pending": space.pending,
+        "previous": space.previous,
+        "recipe": space.recipe,
+    }
 
 
 def _read_embedding(row: Mapping[str, Any]) -> StoredEmbedding:

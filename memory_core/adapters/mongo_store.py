@@ -6,7 +6,8 @@ runs have their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -16,12 +17,20 @@ from pymongo.errors import OperationFailure
 
 from memory_core.adapters import mongo_rows as rows
 from memory_core.adapters.mongo_connection import MongoConnection, Row, ask_server
-from memory_core.adapters.mongo_deletes import delete_documents
+from memory_core.adapters.mongo_deletes import DeleteRules, delete_documents
+from memory_core.adapters.mongo_errors import UNAUTHORIZED, error_codes
+from memory_core.adapters.mongo_filters import find_document_ids
 from memory_core.adapters.mongo_health import check_health
 from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, TRASH, create_indexes
-from memory_core.adapters.mongo_spaces import SCHEMA_VERSION, MongoSpaces, found_space, read_space
+from memory_core.adapters.mongo_intents import NOBODY, believe_alive
+from memory_core.adapters.mongo_listing import list_sources
+from memory_core.adapters.mongo_migrations import migrate
+from memory_core.adapters.mongo_past import find_documents, read_past_rows
+from memory_core.adapters.mongo_schema import apply_validators
+from memory_core.adapters.mongo_spaces import MongoSpaces, read_space
 from memory_core.adapters.mongo_sweeps import living_ids, sweep
-from memory_core.adapters.mongo_writes import write_group
+from memory_core.adapters.mongo_trash import count_traces, read_traces, read_trash, remove_traces, renew_lineage
+from memory_core.adapters.mongo_writes import WriteRules, write_group, write_in_parts
 from memory_core.errors import ForeignDatabaseError, NotFoundError
 from memory_core.models import (
     ChunkRow,
@@ -32,13 +41,25 @@ from memory_core.models import (
     EmbeddedDocument,
     Fingerprint,
     HitRow,
+    Holder,
+    PastRow,
+    Purge,
     SearchFilters,
     SourceListing,
     StoredChunkKey,
     StoredDocument,
+    TrashedDocument,
 )
-from memory_core.ports import ActiveSpace, DeleteSelector, DocumentWrite, ListQuery, StoreHealth, WriteResult
-from memory_core.spaces import refuse_other_space
+from memory_core.ports import (
+    ActiveSpace,
+    DeleteSelector,
+    DocumentWrite,
+    ListQuery,
+    SchemaChange,
+    StoreHealth,
+    WriteResult,
+)
+from memory_core.spaces import refuse_other
 
 _TRANSACTION_SHARE_OF_CACHE = 0.08
 # Where serverStatus is not allowed: the smallest cache that MongoDB accepts, so that the guard errs on the safe side.
@@ -48,39 +69,56 @@ _SMALLEST_CACHE_BYTES = 256 * 1024 * 1024
 class MongoStore(MongoSpaces):
     """Documents, bodies and chunk rows in one database."""
 
-    def __init__(self, connection: MongoConnection, *, versions_kept: int, trash_days: int = 7) -> None:
+    def __init__(
+        self,
+        connection: MongoConnection,
+        *,
+        versions_kept: int,
+        trash_days: int = 7,
+        holder: Holder = NOBODY,
+        is_alive: Callable[[Holder], bool] = believe_alive,
+    ) -> None:
         super().__init__(connection)
         self._versions_kept = versions_kept
         self._trash_days = trash_days
+        self._holder = holder
+        self._is_alive = is_alive
         self._prepared: ActiveSpace | None = None
+        self._asked: tuple[str, str | None] | None = None
         self._has_transactions: bool | None = None
         self._budget_bytes: int | None = None
 
     # --- meta ---
 
-    async def prepare(self, fingerprint: Fingerprint) -> ActiveSpace:
+    async def prepare(self, fingerprint: Fingerprint, *, recipe: str | None = None) -> ActiveSpace:
         """See MemoryStore."""
-        if self._prepared is None:
-            self._prepared = await self._connection.run(self._prepare, fingerprint)
+        asked = (fingerprint.key, recipe)
+        if self._prepared is None or self._asked != asked:
+            self._prepared = await self._connection.run(self._prepare, fingerprint, recipe)
+            self._asked = asked
         return self._prepared
 
-    def _prepare(self, fingerprint: Fingerprint) -> ActiveSpace:
-        space = read_space(self._connection) or found_space(self._connection, fingerprint)
-        if space.schema_version != SCHEMA_VERSION:
-            raise ForeignDatabaseError(
-                f"This database has schema {space.schema_version} and this program writes schema {SCHEMA_VERSION}. "
-                "Nothing was written: use the program's version that the database was made with."
-            )
-        refuse_other_space(space, fingerprint.key)
+    def _prepare(self, fingerprint: Fingerprint, recipe: str | None) -> ActiveSpace:
+        space = self._settle_space(fingerprint, recipe)
+        apply_validators(self._connection.database)
         create_indexes(self._connection.database)
-        sweep(self._connection)
+        sweep(self._connection, is_alive=self._is_alive)
         return space
+
+    async def migrate(self, *, dry_run: bool = False) -> SchemaChange:
+        """See MemoryStore."""
+        return await self._connection.run(migrate, self._connection, dry_run=dry_run)
 
     # --- states ---
 
-    async def read_states(self, source_ids: Sequence[str]) -> Mapping[str, DocumentState]:
+    async def read_states(
+        self, source_ids: Sequence[str], document_ids: Sequence[str] = ()
+    ) -> Mapping[str, DocumentState]:
         """See MemoryStore."""
-        return await self._connection.run(self._read_states, {"sourceId": {"$in": list(source_ids)}})
+        condition: Row = {"sourceId": {"$in": list(source_ids)}}
+        if document_ids:
+            condition = {"$or": [condition, {"_id": {"$in": [ObjectId(one) for one in document_ids]}}]}
+        return await self._connection.run(self._read_states, condition)
 
     async def read_feed_states(self, feed: str) -> Mapping[str, DocumentState]:
         """See MemoryStore."""
@@ -147,7 +185,11 @@ class MongoStore(MongoSpaces):
         try:
             status = self._connection.client.admin.command("serverStatus", 1)
             cache_bytes = int(status["wiredTiger"]["cache"]["maximum bytes configured"])
-        except (OperationFailure, KeyError):
+        except KeyError:
+            cache_bytes = _SMALLEST_CACHE_BYTES
+        except OperationFailure as error:
+            if UNAUTHORIZED not in error_codes(error):
+                raise
             cache_bytes = _SMALLEST_CACHE_BYTES
         return int(cache_bytes * _TRANSACTION_SHARE_OF_CACHE)
 
@@ -157,19 +199,31 @@ class MongoStore(MongoSpaces):
 
     def _write_together(self, writes: Sequence[DocumentWrite], now: datetime) -> list[WriteResult]:
         self._refuse_retired_space(writes)
-        return write_group(
-            self._connection, writes, now=now, versions_kept=self._versions_kept, atomic=self._transactions()
-        )
+        return write_group(self._connection, writes, rules=self._rules(now), atomic=self._transactions())
+
+    async def write_in_parts(self, write: EmbeddedDocument, *, now: datetime) -> WriteResult:
+        """See MemoryStore."""
+        return await self._connection.run(self._write_in_parts, write, now)
+
+    def _write_in_parts(self, write: EmbeddedDocument, now: datetime) -> WriteResult:
+        if not self._transactions():
+            return self._write_together([write], now)[0]
+        self._refuse_retired_space([write])
+        return write_in_parts(self._connection, write, rules=self._rules(now))
+
+    def _rules(self, now: datetime) -> WriteRules:
+        return WriteRules(now=now, versions_kept=self._versions_kept, holder=self._holder)
 
     def _refuse_retired_space(self, writes: Sequence[DocumentWrite]) -> None:
-        """Another process may have made another space the active one since this one prepared."""
+        """Another process may have made another space, recipe or schema the active one since this one prepared."""
         spaces = {write.fingerprint.key for write in writes if isinstance(write, EmbeddedDocument)}
         space = read_space(self._connection) if spaces else None
         if space is None:
             return
+        recipe = self._asked[1] if self._asked else None
         try:
             for fingerprint in sorted(spaces):
-                refuse_other_space(space, fingerprint)
+                refuse_other(space, fingerprint=fingerprint, recipe=recipe)
         except ForeignDatabaseError:
             self._prepared = None  # the next store is refused before it pays for vectors
             raise
@@ -191,10 +245,34 @@ class MongoStore(MongoSpaces):
             selector,
             now=now,
             feed=feed,
-            trash_days=self._trash_days,
+            rules=DeleteRules(trash_days=self._trash_days, holder=self._holder, atomic=self._transactions()),
             dry_run=dry_run,
-            atomic=self._transactions(),
         )
+
+    async def read_trash(self, identifier: str | None = None, *, limit: int = 50) -> Sequence[TrashedDocument]:
+        """See MemoryStore."""
+        return await self._connection.run(read_trash, self._connection, identifier, limit=limit)
+
+    async def purge(self, identifier: str, *, dry_run: bool = False) -> Purge:
+        """See MemoryStore."""
+        return await self._connection.run(self._purge, identifier, dry_run)
+
+    def _purge(self, identifier: str, dry_run: bool) -> Purge:  # noqa: FBT001 - private, called by position
+        traces = read_traces(self._connection, identifier)
+        if dry_run:
+            return count_traces(self._connection, traces)
+        now = ask_server(self._connection).now
+        gone = [
+            self._delete(DeleteSelector(document_id=str(one)), now, dry_run=False, feed=None)
+            for one in traces.document_ids
+        ]
+        deleted = {
+            DOCUMENTS: sum(one.deleted_documents for one in gone),
+            CHUNKS: sum(one.deleted_chunks for one in gone),
+        }
+        # Again, for what was stored until the deletion.
+        purge = remove_traces(self._connection, read_traces(self._connection, identifier), deleted=deleted)
+        return replace(purge, lineage=renew_lineage(self._connection))
 
     # --- reads ---
 
@@ -224,25 +302,7 @@ class MongoStore(MongoSpaces):
 
     async def list_sources(self, query: ListQuery) -> SourceListing:
         """See MemoryStore."""
-        return await self._connection.run(self._list_sources, query)
-
-    def _list_sources(self, query: ListQuery) -> SourceListing:
-        condition: Row = {}
-        if query.tag:
-            condition["tags"] = query.tag
-        if query.feed:
-            condition["feed"] = query.feed
-        documents = self._connection.collection(DOCUMENTS)
-        page = list(
-            documents.find(condition).sort([("updatedAt", -1), ("_id", -1)]).skip(query.offset).limit(query.limit)
-        )
-        tallies = self._read_tallies([row["_id"] for row in page])
-        return SourceListing(
-            sources=tuple(rows.read_stored_document(row, tallies.get(row["_id"])) for row in page),
-            total=documents.count_documents(condition),
-            offset=query.offset,
-            limit=query.limit,
-        )
+        return await list_sources(self._connection, query, read_tallies=self._read_tallies)
 
     async def read_hits(self, chunk_ids: Sequence[str]) -> Mapping[str, HitRow]:
         """See MemoryStore."""
@@ -266,19 +326,7 @@ class MongoStore(MongoSpaces):
 
     async def find_document_ids(self, filters: SearchFilters) -> frozenset[str]:
         """See MemoryStore."""
-        return await self._connection.run(self._find_document_ids, filters)
-
-    def _find_document_ids(self, filters: SearchFilters) -> frozenset[str]:
-        condition: Row = {}
-        if filters.source_ids:
-            condition["sourceId"] = {"$in": list(filters.source_ids)}
-        if filters.document_ids:
-            condition["_id"] = {"$in": [one for text in filters.document_ids if (one := _object_id(text))]}
-        if filters.tags:
-            condition["tags"] = {"$all": list(filters.tags)}
-        if filters.content_types:
-            condition["contentType"] = {"$in": [one.value for one in filters.content_types]}
-        return frozenset(str(row["_id"]) for row in self._connection.collection(DOCUMENTS).find(condition, {"_id": 1}))
+        return await self._connection.run(find_document_ids, self._connection, filters)
 
     async def read_changes(self, since: datetime | None) -> tuple[Sequence[DocumentChange], datetime]:
         """See MemoryStore."""
@@ -313,6 +361,14 @@ class MongoStore(MongoSpaces):
             {"documentId": {"$in": [ObjectId(one) for one in document_ids]}}, fields
         )
         return [rows.read_index_row(row) for row in found]
+
+    async def find_documents(self, *, after: str | None, limit: int) -> Sequence[StoredDocument]:
+        """See MemoryStore."""
+        return await self._connection.run(find_documents, self._connection, after, limit, self._read_tallies)
+
+    async def read_past_rows(self, document_ids: Sequence[str]) -> Mapping[str, Sequence[PastRow]]:
+        """See MemoryStore."""
+        return await self._connection.run(read_past_rows, self._connection, document_ids)
 
     async def check_health(self) -> StoreHealth:
         """See MemoryStore."""

@@ -7,6 +7,7 @@ chunks without an owner) is removed once it is old enough that no write can stil
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from bson import ObjectId
@@ -16,6 +17,8 @@ from pymongo.database import Database
 
 from memory_core.adapters.mongo_connection import MongoConnection, Row, ask_server
 from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, META, SUBMISSIONS, TRASH
+from memory_core.adapters.mongo_intents import settle_intents
+from memory_core.models import Holder
 
 # Longer than any write takes between its first row and its last.
 ORPHAN_AGE = timedelta(hours=1)
@@ -25,9 +28,10 @@ _SWEEP_LIMIT = 500
 _TOMBSTONE_FIELDS = ("sourceId", "version", "committedAt", "revision", "deletedAt")
 
 
-def sweep(connection: MongoConnection) -> None:
-    """End grace periods, and now and then remove what has no owner."""
+def sweep(connection: MongoConnection, *, is_alive: Callable[[Holder], bool]) -> None:
+    """Remove what killed writers had begun, end grace periods, and now and then remove what has no owner."""
     now = ask_server(connection).now
+    settle_intents(connection, is_alive=is_alive, now=now, oldest=now - ORPHAN_AGE)
     sweep_trash(connection, now=now)
     due = {"$or": [{"orphansSweptAt": {"$exists": False}}, {"orphansSweptAt": {"$lt": now - _ORPHAN_INTERVAL}}]}
     if connection.collection(META).update_one(due, {"$set": {"orphansSweptAt": now}}).matched_count:

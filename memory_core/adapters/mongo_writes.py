@@ -2,12 +2,15 @@
 
 Rows under the next revision, then the flip of the document by compare-and-swap, then deletion of what is left over.
 A transaction merely wraps that order. Without one (stand-alone server) the order can only under-populate a document,
-never mix it, because readers drop rows whose revision is not their document's; the next store of it heals.
+never mix it, because readers drop rows whose revision is not their document's; the next store of it heals. A document
+that is too large for one transaction has its new rows written ahead of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TypeAlias
 
@@ -17,39 +20,94 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import BulkWriteError
 
 from memory_core.adapters import mongo_rows as rows
-from memory_core.adapters.mongo_compare import LostRaceError, Step, compare, is_new_content
-from memory_core.adapters.mongo_connection import MongoConnection, Row, run_transaction
-from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS
-from memory_core.models import EmbeddedChunk, EmbeddedDocument
+from memory_core.adapters.mongo_compare import LostRaceError, Step, compare, is_new_content, new_body_ids
+from memory_core.adapters.mongo_connection import MongoConnection, Row, ask_server, run_transaction
+from memory_core.adapters.mongo_errors import error_codes
+from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, TRASH
+from memory_core.adapters.mongo_intents import Intent, announced
+from memory_core.adapters.mongo_kept_rows import move_kept_rows
+from memory_core.models import EmbeddedDocument, Holder
 from memory_core.ports import DocumentWrite, WriteResult, WriteVerdict
-from memory_core.wire import ingest_block
 
 _DUPLICATE_KEY = 11000
+# Rows of an insert outside of a transaction: about 9 MB with vectors of 1,024 numbers.
+_ROWS_AT_ONCE = 2_000
 
 _ChunkOperation: TypeAlias = InsertOne[Row] | ReplaceOne[Row] | UpdateOne | UpdateMany
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteRules:
+    """What holds for every write of a store: the time, the versions kept, and who writes."""
+
+    now: datetime
+    versions_kept: int
+    holder: Holder
+
+
 def write_group(
-    connection: MongoConnection, writes: Sequence[DocumentWrite], *, now: datetime, versions_kept: int, atomic: bool
+    connection: MongoConnection, writes: Sequence[DocumentWrite], *, rules: WriteRules, atomic: bool
 ) -> list[WriteResult]:
     """Write the group in one transaction, or each document bare where the server has none."""
     if atomic:
-        return _write_atomically(connection, writes, now=now, versions_kept=versions_kept)
-    results: list[WriteResult] = []
-    for write in writes:
+        return _write_atomically(connection, writes, rules=rules)
+    return [_write_bare(connection, write, rules=rules) for write in writes]
+
+
+def write_in_parts(connection: MongoConnection, write: EmbeddedDocument, *, rules: WriteRules) -> WriteResult:
+    """Write a document whose rows do not fit one transaction: new rows first, then one transaction that flips it.
+
+    Nobody reads the new rows before the flip, as they are of a revision that is no document's. The transaction moves
+    the rows that stay, whose vectors are not touched. What is left over goes after it: by then nobody reads that.
+    """
+    with announced(connection, _intent_of(write, moves_rows=False), holder=rules.holder):
         try:
-            results += _write_in_order(connection, [write], now=now, versions_kept=versions_kept, session=None)
+            (step,) = compare(connection, [write], now=rules.now, versions_kept=rules.versions_kept, session=None)
         except LostRaceError:
-            _undo_bare(connection, write)
-            results.append(WriteResult(verdict=WriteVerdict.CONFLICT))
-    return results
+            return WriteResult(verdict=WriteVerdict.CONFLICT)
+        if not step.is_done:
+            _write_new_rows(connection, write, version=step.version, now=rules.now)
+        (result,) = _write_atomically(connection, [write], rules=rules, in_parts=True)
+        if result.verdict is WriteVerdict.WRITTEN:
+            _delete_old_rows(connection, [write], session=None)
+        else:
+            _undo(connection, write)
+    return result
+
+
+def _write_bare(connection: MongoConnection, write: DocumentWrite, *, rules: WriteRules) -> WriteResult:
+    with announced(connection, _intent_of(write, moves_rows=True), holder=rules.holder):
+        try:
+            (result,) = _write_in_order(connection, [write], rules=rules, session=None)
+        except LostRaceError:
+            _undo(connection, write)
+            return WriteResult(verdict=WriteVerdict.CONFLICT)
+    return result
+
+
+def _intent_of(write: DocumentWrite, *, moves_rows: bool) -> Intent:
+    document = write.document
+    return Intent(
+        key=document.revision,
+        document_ids=[ObjectId(document.document_id)],
+        revision=document.revision,
+        body_ids=new_body_ids(write),
+        moves_rows=moves_rows,
+        replaced=_replaced_revisions(write),
+    )
+
+
+def _replaced_revisions(write: DocumentWrite) -> list[str]:
+    """The revisions of all rows that the base was read with."""
+    base = write.document.base
+    return sorted({*base.tally.revisions, base.revision}) if base else []
 
 
 def _write_atomically(
-    connection: MongoConnection, writes: Sequence[DocumentWrite], *, now: datetime, versions_kept: int
+    connection: MongoConnection, writes: Sequence[DocumentWrite], *, rules: WriteRules, in_parts: bool = False
 ) -> list[WriteResult]:
     def attempt(session: ClientSession) -> list[WriteResult]:
-        return _write_in_order(connection, writes, now=now, versions_kept=versions_kept, session=session)
+        return _write_in_order(connection, writes, rules=rules, session=session, in_parts=in_parts)
 
     try:
         return run_transaction(connection, attempt)
@@ -64,41 +122,63 @@ def _write_in_order(
     connection: MongoConnection,
     writes: Sequence[DocumentWrite],
     *,
-    now: datetime,
-    versions_kept: int,
+    rules: WriteRules,
     session: ClientSession | None,
+    in_parts: bool = False,
 ) -> list[WriteResult]:
-    steps = compare(connection, writes, now=now, versions_kept=versions_kept, session=session)
+    """The order. With `in_parts` the new rows are there already and the old ones go later."""
+    steps = compare(connection, writes, now=rules.now, versions_kept=rules.versions_kept, session=session)
     open_steps = [step for step in steps if not step.is_done]
     if open_steps:
         _write_bodies(connection, open_steps, session)
-        _write_chunks(connection, open_steps, now=now, session=session)
-        _flip(connection, open_steps, now=now, session=session)
-        _delete_leftovers(connection, open_steps, session)
+        _write_chunks(connection, open_steps, now=rules.now, session=session, only_kept=in_parts)
+        _flip(connection, open_steps, now=rules.now, session=session)
+        if not in_parts:
+            _delete_old_rows(connection, [step.write for step in open_steps], session)
+        _delete_replaced(connection, open_steps, session)
     return [WriteResult(verdict=WriteVerdict.WRITTEN, version=step.version) for step in steps]
 
 
 def _write_bodies(connection: MongoConnection, steps: Sequence[Step], session: ClientSession | None) -> None:
-    fresh = [step for step in steps if is_new_content(step.write) and not step.adopts_body]
-    parts = [row for step in fresh for row in rows.body_rows(step.body_id, step.write.document.content)]
+    texts = {body_id: text for step in steps for body_id, text in step.new_bodies.items()}
+    parts = [row for body_id, text in texts.items() for row in rows.body_rows(body_id, text)]
     if not parts:
         return
     contents = connection.collection(CONTENTS)
     if session is None:  # a bare attempt that failed half-way may have left parts of its own
-        contents.delete_many({"bodyId": {"$in": [step.body_id for step in fresh]}})
+        contents.delete_many({"bodyId": {"$in": list(texts)}})
     contents.insert_many(parts, ordered=False, session=session)
 
 
+def _write_new_rows(connection: MongoConnection, write: EmbeddedDocument, *, version: int, now: datetime) -> None:
+    """Every row with a new vector, bare. Rows of an earlier attempt of this very write are there already."""
+    new = rows.new_chunk_rows(write, version=version, now=now)
+    for start in range(0, len(new), _ROWS_AT_ONCE):
+        try:
+            connection.collection(CHUNKS).insert_many(new[start : start + _ROWS_AT_ONCE], ordered=False)
+        except BulkWriteError as error:
+            if error_codes(error) != {_DUPLICATE_KEY}:
+                raise
+
+
 def _write_chunks(
-    connection: MongoConnection, steps: Sequence[Step], *, now: datetime, session: ClientSession | None
+    connection: MongoConnection,
+    steps: Sequence[Step],
+    *,
+    now: datetime,
+    session: ClientSession | None,
+    only_kept: bool = False,
 ) -> None:
     operations: list[_ChunkOperation] = []
     expected_matches = 0
     for step in steps:
         write = step.write
         if isinstance(write, EmbeddedDocument):
-            operations += [_write_chunk(write, chunk, step.version, now, session) for chunk in write.chunks]
-            expected_matches += sum(chunk.vector is None for chunk in write.chunks)
+            moves, matches = move_kept_rows(write, version=step.version, now=now)
+            operations += moves
+            expected_matches += matches
+            if not only_kept:
+                operations += _new_rows(write, version=step.version, now=now, session=session)
         elif base := write.document.base:
             condition = {"documentId": ObjectId(base.document_id), "revision": base.revision}
             operations.append(UpdateMany(condition, {"$set": {**rows.parent_fields(write.document), "updatedAt": now}}))
@@ -111,34 +191,69 @@ def _write_chunks(
         raise LostRaceError(frozenset(step.position for step in steps))
 
 
-def _write_chunk(
-    embedded: EmbeddedDocument, chunk: EmbeddedChunk, version: int, now: datetime, session: ClientSession | None
-) -> _ChunkOperation:
-    parent = rows.parent_fields(embedded.document)
-    if chunk.vector is None:
-        update = rows.kept_row_update(embedded, chunk, parent, version=version, now=now)
-        return UpdateOne({"_id": ObjectId(chunk.chunk_id)}, update)
-    row = rows.chunk_row(embedded, chunk, parent, version=version, now=now)
-    # A bare attempt may meet rows of its own that an earlier one wrote before it failed.
-    return InsertOne(row) if session else ReplaceOne({"_id": row["_id"]}, row, upsert=True)
+def _new_rows(
+    write: EmbeddedDocument, *, version: int, now: datetime, session: ClientSession | None
+) -> Iterator[_ChunkOperation]:
+    for row in rows.new_chunk_rows(write, version=version, now=now):
+        # A bare attempt may meet rows of its own, of an attempt that failed, but none of another document.
+        mine = {"_id": row["_id"], "documentId": row["documentId"]}
+        yield InsertOne(row) if session else ReplaceOne(mine, row, upsert=True)
 
 
 def _flip(connection: MongoConnection, steps: Sequence[Step], *, now: datetime, session: ClientSession | None) -> None:
     """Make the new revisions current. The server's own clock stamps the commit: search indexes order by it."""
-    operations = [_flip_one(step, now=now) for step in steps]
-    try:
+    new = [step for step in steps if step.write.document.base is None]
+    if new:
+        _insert_documents(connection, new, now=now, session=session)
+    moved = [step for step in steps if step.write.document.base is not None]
+    if not moved:
+        return
+    operations = [_flip_one(step, now=now) for step in moved]
+    with _lost_by_duplicates(moved):
         result = connection.collection(DOCUMENTS).bulk_write(operations, ordered=True, session=session)
+    if result.matched_count < len(moved):
+        raise LostRaceError(_unflipped(connection, moved, session))
+
+
+def _insert_documents(
+    connection: MongoConnection, steps: Sequence[Step], *, now: datetime, session: ClientSession | None
+) -> None:
+    """Documents that are not there yet. An insert is several times as fast as an upsert; the time is asked for."""
+    stamp = ask_server(connection).now
+    documents: list[Row] = [
+        {
+            "_id": ObjectId(step.write.document.document_id),
+            **_document_fields(step, now=now),
+            "committedAt": stamp,
+        }
+        for step in steps
+    ]
+    with _lost_by_duplicates(steps):
+        connection.collection(DOCUMENTS).insert_many(documents, ordered=True, session=session)
+
+
+@contextmanager
+def _lost_by_duplicates(steps: Sequence[Step]) -> Generator[None]:
+    """Another writer has the source id, or the document, since the group was compared."""
+    try:
+        yield
     except BulkWriteError as error:
         failed: list[Row] = (error.details or {}).get("writeErrors", [])
         entry: Row = failed[0] if failed else {}
         if entry.get("code") != _DUPLICATE_KEY:
             raise
         raise LostRaceError(frozenset({steps[int(entry["index"])].position})) from None
-    if result.matched_count + result.upserted_count < len(steps):
-        raise LostRaceError(_unflipped(connection, steps, session))
 
 
 def _flip_one(step: Step, *, now: datetime) -> UpdateOne:
+    document = step.write.document
+    base = document.base
+    condition: Row = {"_id": ObjectId(document.document_id), "revision": base.revision if base else None}
+    return UpdateOne(condition, {"$set": _document_fields(step, now=now), "$currentDate": {"committedAt": True}})
+
+
+def _document_fields(step: Step, *, now: datetime) -> Row:
+    """What the step changes of its document's row; all of it for a new one."""
     write, document, base = step.write, step.write.document, step.write.document.base
     fields: Row = {
         **rows.attribute_fields(document),
@@ -148,15 +263,16 @@ def _flip_one(step: Step, *, now: datetime) -> UpdateOne:
     }
     if isinstance(write, EmbeddedDocument):
         fields |= rows.content_fields(write)
-    if is_new_content(write):
-        fields |= {"bodyId": step.body_id, "ingest": ingest_block(document, now=now)}
-    if base is None:
+    if document.past or is_new_content(write):
+        newest = step.versions[-1]
+        fields |= {"bodyId": newest["bodyId"], "ingest": newest["ingest"]}
+    if document.past:
+        fields |= {"createdAt": document.past.created_at, "updatedAt": document.past.updated_at}
+    elif base is None:
         fields |= {"createdAt": now, "updatedAt": now}
     elif is_new_content(write) or base.attributes != document.attributes or base.source_id != document.source_id:
         fields |= {"updatedAt": now}
-    condition: Row = {"_id": ObjectId(document.document_id)}
-    condition["revision"] = base.revision if base else {"$exists": False}
-    return UpdateOne(condition, {"$set": fields, "$currentDate": {"committedAt": True}}, upsert=base is None)
+    return fields
 
 
 def _unflipped(connection: MongoConnection, steps: Sequence[Step], session: ClientSession | None) -> frozenset[int]:
@@ -173,33 +289,31 @@ def _unflipped(connection: MongoConnection, steps: Sequence[Step], session: Clie
     )
 
 
-def _delete_leftovers(connection: MongoConnection, steps: Sequence[Step], session: ClientSession | None) -> None:
+def _delete_old_rows(
+    connection: MongoConnection, writes: Sequence[DocumentWrite], session: ClientSession | None
+) -> None:
     """Remove rows of the revisions that the bases were read with, never those of a writer that came later."""
-    stale = [step for step in steps if step.write.document.base and isinstance(step.write, EmbeddedDocument)]
-    revisions = {
-        revision
-        for step in stale
-        if step.write.document.base
-        for revision in (*step.write.document.base.tally.revisions, step.write.document.base.revision)
-    }
+    stale = [write for write in writes if write.document.base and isinstance(write, EmbeddedDocument)]
+    revisions = sorted({revision for write in stale for revision in _replaced_revisions(write)})
     if revisions:
+        ids = [ObjectId(write.document.document_id) for write in stale]
         connection.collection(CHUNKS).delete_many(
-            {
-                "documentId": {"$in": [ObjectId(step.write.document.document_id) for step in stale]},
-                "revision": {"$in": sorted(revisions)},
-            },
-            session=session,
+            {"documentId": {"$in": ids}, "revision": {"$in": revisions}}, session=session
         )
-    dropped = [body for step in steps for body in step.dropped_bodies]
-    if dropped:
+
+
+def _delete_replaced(connection: MongoConnection, steps: Sequence[Step], session: ClientSession | None) -> None:
+    """Remove texts that are no longer kept, and what stood in the trash and is a document again."""
+    if dropped := [body for step in steps for body in step.dropped_bodies]:
         connection.collection(CONTENTS).delete_many({"bodyId": {"$in": dropped}}, session=session)
+    if trashed := [ObjectId(step.write.document.document_id) for step in steps if step.leaves_trash]:
+        connection.collection(TRASH).delete_many({"_id": {"$in": trashed}}, session=session)
 
 
-def _undo_bare(connection: MongoConnection, write: DocumentWrite) -> None:
-    """Take back the rows of a bare write that lost its race; rows that it had moved are healed by the next store."""
+def _undo(connection: MongoConnection, write: DocumentWrite) -> None:
+    """Take back what a write that lost its race wrote bare; rows that it had moved are healed by the next store."""
     if not isinstance(write, EmbeddedDocument):
         return
     fresh = [ObjectId(chunk.chunk_id) for chunk in write.chunks if chunk.vector is not None]
     connection.collection(CHUNKS).delete_many({"_id": {"$in": fresh}, "revision": write.document.revision})
-    if is_new_content(write):
-        connection.collection(CONTENTS).delete_many({"bodyId": write.document.revision})
+    connection.collection(CONTENTS).delete_many({"bodyId": {"$in": new_body_ids(write)}})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from memory_core.chunk.code import scan_code
-from memory_core.chunk.code_grammars import describe_code_parser
+from memory_core.chunk.code_grammars import describe_code_parser, describe_code_parsers
 from memory_core.chunk.csv_rows import scan_csv
 from memory_core.chunk.html import scan_html
 from memory_core.chunk.json_elements import scan_json
@@ -75,6 +75,17 @@ def describe_recipe(content_type: ContentType, options: ChunkOptions, counter_na
     kind = f"{content_type}.{parser}" if parser else str(content_type)
     sizes = f"{options.size}-{options.overlap}-{options.minimum}"
     return f"{CHUNKER_VERSION}/{kind}/{sizes}/{counter_name}"
+
+
+def describe_default_recipe(options: ChunkOptions, counter_name: str) -> str:
+    """Say how a process cuts texts that name no sizes of their own: version, sizes, tokenizer and parsers of code.
+
+    For example `2/400-0-32/cl100k_base/code-5f0c2a91`, without the last part where no parser is installed. Processes
+    of equal default recipes give every document the same recipe.
+    """
+    parsers = describe_code_parsers()
+    sizes = f"{options.size}-{options.overlap}-{options.minimum}"
+    return f"{CHUNKER_VERSION}/{sizes}/{counter_name}{f'/code-{parsers}' if parsers else ''}"
 
 
 async def chunk_documents(documents: Sequence[Document], *, core: Core) -> list[ChunkedDocument | Failure]:

@@ -7,6 +7,7 @@ chunks. The work on a text is bounded by counts, never by a clock, so a bound is
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import threading
@@ -72,11 +73,32 @@ def describe_code_parser(language: str) -> str:
 
 
 @cache
+def describe_code_parsers() -> str:
+    """The versions of all that may read code here, as 8 hexadecimal digits; "" where nothing can. Loads nothing."""
+    versions = {name: _find_version(name) for name in {_CORE, *(_distribution_of(language) for language in KINDS)}}
+    if versions[_CORE] is None:
+        return ""
+    found = sorted(f"{name}-{version}" for name, version in versions.items() if version)
+    return hashlib.sha256("/".join(found).encode()).hexdigest()[:8]
+
+
+def _find_version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _distribution_of(language: str) -> str:
+    return _DISTRIBUTIONS.get(language, f"{_CORE}-{language}")
+
+
+@cache
 def load_grammar(language: str) -> Grammar | None:
     """The grammar of a language, None where its package or the parser's is not installed."""
     if language not in KINDS:
         return None
-    distribution = _DISTRIBUTIONS.get(language, f"{_CORE}-{language}")
+    distribution = _distribution_of(language)
     names = [name.replace("-", "_") for name in (_CORE, distribution)]
     if any(importlib.util.find_spec(name) is None for name in names):
         return None

@@ -4,7 +4,7 @@ They keep the promises of `memory_core.ports`, and the suites in tests/contract 
 same words. `database.py` is what the stores share (one FakeDatabase is one server's database, so two stores over it
 are two processes); `store.py`, `feeds.py`, `submissions.py` are the three stores; `embedder.py` is an embedder that
 fails to a script, `transport.py` a provider that does,
-`chat.py` a chat model that does, and `embedding_cache.py` keeps paid vectors.
+`chat.py` a chat model that does, `embedding_cache.py` keeps paid vectors, and `foreign.py` is another program's memory.
 """
 
 from memory_core.fakes.chat import ChatCall, ScriptedChatModel

@@ -43,6 +43,7 @@ class ChunkRecord:
     fingerprint: str
     vector: Vector
     situated: str = ""
+    windows: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,17 +7,27 @@ from datetime import datetime
 
 from memory_core.errors import NotFoundError
 from memory_core.fakes.database import ChunkRecord, DocumentRecord, FakeDatabase, take_turns
-from memory_core.fakes.records import read_chunk_row, read_document, read_hit, read_key, read_state, satisfies
+from memory_core.fakes.records import (
+    read_chunk_row,
+    read_document,
+    read_hit,
+    read_key,
+    read_past_row,
+    read_state,
+    satisfies,
+)
 from memory_core.models import (
     ChunkRow,
     DocumentChange,
     DocumentState,
     HitRow,
+    PastRow,
     SearchFilters,
     SourceListing,
     StoredChunkKey,
     StoredDocument,
 )
+from memory_core.paging import EXACT_TOTAL, Position, find_start, write_cursor
 from memory_core.ports import ActiveSpace, Clock, ListQuery, StoreHealth
 
 _REPAIR = "Store the source again: that heals it."
@@ -36,12 +46,15 @@ class FakeStoreReads:
 
     # --- reads that decide
 
-    async def read_states(self, source_ids: Sequence[str]) -> Mapping[str, DocumentState]:
-        """The states of those of the sources that are stored."""
+    async def read_states(
+        self, source_ids: Sequence[str], document_ids: Sequence[str] = ()
+    ) -> Mapping[str, DocumentState]:
+        """The states of those of the sources and documents that are stored."""
         await take_turns()
         database = self._database
-        found = [database.sources[source_id] for source_id in set(source_ids) if source_id in database.sources]
-        return self._states(database.documents[document_id] for document_id in found)
+        found = {database.sources[source_id] for source_id in source_ids if source_id in database.sources}
+        found |= {document_id for document_id in document_ids if document_id in database.documents}
+        return self._states(database.documents[document_id] for document_id in sorted(found))
 
     async def read_feed_states(self, feed: str) -> Mapping[str, DocumentState]:
         """The states of all sources that the feed owns."""
@@ -93,6 +106,7 @@ class FakeStoreReads:
 
     async def list_sources(self, query: ListQuery) -> SourceListing:
         """One page, newest first, ties by document id."""
+        start = find_start(query)
         await take_turns()
         chosen = [
             record
@@ -100,10 +114,16 @@ class FakeStoreReads:
             if (query.tag is None or query.tag in record.state.attributes.tags)
             and (query.feed is None or record.state.feed == query.feed)
         ]
-        chosen.sort(key=lambda record: (record.state.updated_at, record.state.document_id), reverse=True)
-        page = chosen[query.offset : query.offset + query.limit]
+        chosen.sort(key=_place, reverse=True)
+        rest = [record for record in chosen if start is None or _place(record) < start][query.offset :]
+        page = rest[: query.limit]
         return SourceListing(
-            sources=tuple(self._read_documents(page)), total=len(chosen), offset=query.offset, limit=query.limit
+            sources=tuple(self._read_documents(page)),
+            total=min(len(chosen), EXACT_TOTAL),
+            total_is_exact=len(chosen) <= EXACT_TOTAL,
+            offset=None if start else query.offset,
+            limit=query.limit,
+            next_cursor=write_cursor(_place(page[-1])) if page and len(rest) > len(page) else None,
         )
 
     async def read_hits(self, chunk_ids: Sequence[str]) -> Mapping[str, HitRow]:
@@ -147,6 +167,25 @@ class FakeStoreReads:
         rows = self._rows_by_document(document_ids)
         return [read_chunk_row(row) for found in rows.values() for row in found]
 
+    async def find_documents(self, *, after: str | None, limit: int) -> Sequence[StoredDocument]:
+        """A page by document id."""
+        await take_turns()
+        chosen = [record for record in self._documents() if after is None or record.state.document_id > after]
+        return self._read_documents(sorted(chosen, key=lambda record: record.state.document_id)[:limit])
+
+    async def read_past_rows(self, document_ids: Sequence[str]) -> Mapping[str, Sequence[PastRow]]:
+        """The rows that are of their document's revision."""
+        await take_turns()
+        documents = self._database.documents
+        return {
+            document_id: [
+                read_past_row(row)
+                for row in rows
+                if document_id in documents and row.revision == documents[document_id].state.revision
+            ]
+            for document_id, rows in self._rows_by_document(document_ids).items()
+        }
+
     async def check_health(self) -> StoreHealth:
         """Counts, and each fault as a sentence with its remedy."""
         await take_turns()
@@ -172,3 +211,7 @@ class FakeStoreReads:
 
     def _documents(self) -> tuple[DocumentRecord, ...]:
         return tuple(self._database.documents.values())
+
+
+def _place(record: DocumentRecord) -> Position:
+    return Position(record.state.updated_at, record.state.document_id)

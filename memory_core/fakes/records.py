@@ -14,6 +14,7 @@ from memory_core.models import (
     Document,
     DocumentState,
     HitRow,
+    PastRow,
     SearchFilters,
     StoredChunkKey,
     StoredDocument,
@@ -52,6 +53,10 @@ def read_key(row: ChunkRecord) -> StoredChunkKey:
         embedding_input_hash=row.embedding_input_hash,
         fingerprint=row.fingerprint,
         situated=row.situated,
+        char_start=row.chunk.char_start,
+        char_end=row.chunk.char_end,
+        token_count=row.chunk.token_count,
+        heading_path=row.chunk.heading_path,
     )
 
 
@@ -88,6 +93,11 @@ def read_chunk_row(row: ChunkRecord) -> ChunkRow:
         fingerprint=row.fingerprint,
         vector=row.vector.copy(),
     )
+
+
+def read_past_row(row: ChunkRecord) -> PastRow:
+    """The row as it goes along with its document."""
+    return PastRow(key=read_key(row), vector=row.vector.copy(), windows=row.windows)
 
 
 def copy_attributes(attributes: Attributes) -> Attributes:

@@ -6,12 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from memory_core.errors import NotFoundError
+from memory_core.errors import ForeignDatabaseError, NotFoundError
 from memory_core.fakes.database import DocumentRecord, LeaseRecord, take_turns
 from memory_core.fakes.reads import FakeStoreReads
 from memory_core.models import Fingerprint, Holder
-from memory_core.ports import ActiveSpace, Coverage, RowSizes, StoredEmbedding, StoreHealth
-from memory_core.spaces import activate, declare, describe_move
+from memory_core.ports import (
+    ActiveSpace,
+    Coverage,
+    RowSizes,
+    SchemaChange,
+    SchemaStep,
+    StoredEmbedding,
+    StoreHealth,
+)
+from memory_core.spaces import SCHEMA_VERSION, activate, declare, describe_move, refuse_other_schema
 
 
 class FakeSpaces(FakeStoreReads):
@@ -27,10 +35,44 @@ class FakeSpaces(FakeStoreReads):
         await take_turns()
         return self._change_space(lambda space: activate(space, fingerprint.key, complete=complete))
 
+    async def activate_recipe(self, recipe: str) -> ActiveSpace:
+        """Make it the memory's."""
+        await take_turns()
+        return self._change_space(lambda space: replace(space, recipe=recipe))
+
     def _change_space(self, change: Callable[[ActiveSpace], ActiveSpace]) -> ActiveSpace:
         with self._database.lock:
-            self._database.meta = change(self._need_meta())
+            before = self._need_meta()
+            refuse_other_schema(before)
+            self._database.meta = change(before)
             return self._database.meta
+
+    async def migrate(self, *, dry_run: bool = False) -> SchemaChange:
+        """Raise the number: what is in memory has no older shape."""
+        await take_turns()
+        with self._database.lock:
+            space = self._database.meta
+            if space is None:
+                self._refuse_foreign_rows()
+                return SchemaChange(before=None, after=SCHEMA_VERSION, dry_run=dry_run)
+            if space.schema_version > SCHEMA_VERSION:
+                refuse_other_schema(space)
+            numbers = range(space.schema_version + 1, SCHEMA_VERSION + 1)
+            if not dry_run:
+                self._database.meta = replace(space, schema_version=SCHEMA_VERSION)
+            return SchemaChange(
+                before=space.schema_version,
+                after=SCHEMA_VERSION,
+                steps=tuple(SchemaStep(number=number, name=f"step {number}") for number in numbers),
+                dry_run=dry_run,
+            )
+
+    def _refuse_foreign_rows(self) -> None:
+        if self._database.documents or self._database.rows:
+            raise ForeignDatabaseError(
+                "The database holds documents or chunks that this memory did not write. "
+                "Set MONGODB_DB_NAME to another name, or move the data over with `memory migrate`."
+            )
 
     def _need_meta(self) -> ActiveSpace:
         if self._database.meta is None:

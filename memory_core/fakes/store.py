@@ -6,7 +6,6 @@ is stamped by the server's clock, which is an argument.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -14,44 +13,35 @@ from typing import assert_never
 
 import numpy as np
 
-from memory_core.errors import ForeignDatabaseError, InternalError, ValidationError
-from memory_core.fakes.database import BodyRecord, ChunkRecord, DocumentRecord, FakeDatabase, TrashRecord, take_turns
-from memory_core.fakes.records import (
-    copy_attributes,
-    satisfies,
-    tells_the_same,
-)
-from memory_core.fakes.spaces import FakeSpaces
+from memory_core.errors import InternalError
+from memory_core.fakes.database import BodyRecord, ChunkRecord, DocumentRecord, FakeDatabase, take_turns
+from memory_core.fakes.records import copy_attributes, tells_the_same
+from memory_core.fakes.trash import FakeTrash
 from memory_core.models import (
     ChunkTally,
-    Deletion,
     Document,
     DocumentState,
     EmbeddedChunk,
     EmbeddedDocument,
     Fingerprint,
-    SearchFilters,
+    Past,
     StoredVersion,
 )
 from memory_core.ports import (
     ActiveSpace,
     AttributeWrite,
     Clock,
-    DeleteSelector,
     DocumentWrite,
     WriteResult,
     WriteVerdict,
 )
-from memory_core.spaces import refuse_other_space
+from memory_core.spaces import SCHEMA_VERSION, adopt_recipe, refuse_other
 from memory_core.wire import ingest_block
 
-SCHEMA_VERSION = 1
-
-_DOCUMENT_ID = re.compile(r"[0-9a-f]{24}", re.IGNORECASE)
 _NO_TALLY = ChunkTally(count=0, revisions=frozenset(), content_hashes=frozenset(), fingerprints=frozenset())
 
 
-class FakeStore(FakeSpaces):
+class FakeStore(FakeTrash):
     """One process's view of a FakeDatabase. `clock` is the server's, for the change feed."""
 
     def __init__(
@@ -65,10 +55,11 @@ class FakeStore(FakeSpaces):
         super().__init__(database, clock=clock)
         self._versions_kept = versions_kept
         self._budget_bytes = transaction_budget_bytes
+        self._recipe: str | None = None
 
     # --- before the first write
 
-    async def prepare(self, fingerprint: Fingerprint) -> ActiveSpace:
+    async def prepare(self, fingerprint: Fingerprint, *, recipe: str | None = None) -> ActiveSpace:
         """Make `meta` where the database is empty; refuse a database that is not ours or not current."""
         await take_turns()
         with self._database.lock:
@@ -77,15 +68,11 @@ class FakeStore(FakeSpaces):
                 self._database.meta = ActiveSpace(
                     schema_version=SCHEMA_VERSION, fingerprint=fingerprint.key, lineage=self._database.lineage
                 )
-            _check_space(self._database.meta, fingerprint)
+            refuse_other(self._database.meta, fingerprint=fingerprint.key, recipe=recipe)
+            if recipe is not None:
+                self._database.meta = adopt_recipe(self._database.meta, recipe)
+            self._recipe = recipe
             return self._database.meta
-
-    def _refuse_foreign_rows(self) -> None:
-        if self._database.documents or self._database.rows:
-            raise ForeignDatabaseError(
-                "The database holds documents or chunks that this memory did not write. "
-                "Set MONGODB_DB_NAME to another name, or move the data over with `memory migrate`."
-            )
 
     # --- writes
 
@@ -110,11 +97,14 @@ class FakeStore(FakeSpaces):
         states = [self._database.documents[write.document.document_id].state for write in writes]
         return [WriteResult(verdict=WriteVerdict.WRITTEN, version=state.version) for state in states]
 
-    @staticmethod
-    def _refuse_retired_space(active: ActiveSpace, writes: Sequence[DocumentWrite]) -> None:
+    async def write_in_parts(self, write: EmbeddedDocument, *, now: datetime) -> WriteResult:
+        """As any other: memory has no limit for a transaction."""
+        return (await self.write_together([write], now=now))[0]
+
+    def _refuse_retired_space(self, active: ActiveSpace, writes: Sequence[DocumentWrite]) -> None:
         for write in writes:
             if isinstance(write, EmbeddedDocument):
-                refuse_other_space(active, write.fingerprint.key)
+                refuse_other(active, fingerprint=write.fingerprint.key, recipe=self._recipe)
 
     def _is_written(self, document: Document) -> bool:
         stored = self._database.documents.get(document.document_id)
@@ -123,7 +113,7 @@ class FakeStore(FakeSpaces):
     def _write(self, write: DocumentWrite, *, position: int, now: datetime) -> None:
         if self._is_written(write.document):
             return
-        if not (self._has_its_base(write.document) and self._has_its_rows(write)):
+        if not (self._has_its_base(write.document) and self._has_its_rows(write) and self._has_its_past(write)):
             raise _StaleBaseError(position)
         match write:
             case EmbeddedDocument():
@@ -141,6 +131,11 @@ class FakeStore(FakeSpaces):
         owner = self._database.sources.get(document.source_id)
         return expected == actual and owner in {None, document.document_id}
 
+    def _has_its_past(self, write: DocumentWrite) -> bool:
+        """Return False where a document is to come back whose texts are gone."""
+        past = write.document.past
+        return past is None or not past.is_restored or self._find_trashed(write.document.document_id) is not None
+
     def _has_its_rows(self, write: DocumentWrite) -> bool:
         """Return False where a row that is to stay is gone: the document is not what the write was planned on."""
         rows, document = self._database.rows, write.document
@@ -157,8 +152,12 @@ class FakeStore(FakeSpaces):
         document, base = write.document, write.document.base
         previous = self._database.documents.get(document.document_id)
         versions = previous.versions if previous and previous.state.content_hash == document.content_hash else None
-        if versions is None:
+        if document.past:
+            versions = self._take_past(document, document.past)
+        elif versions is None:
             versions = self._add_version(document, previous.versions if previous else (), now=now)
+        first = previous.state if previous else document.past
+        unmoved = document.past is not None or (previous is not None and tells_the_same(previous.state, document))
         state = DocumentState(
             document_id=document.document_id,
             source_id=document.source_id,
@@ -178,8 +177,8 @@ class FakeStore(FakeSpaces):
             agent=versions[-1].ingest["agent"],
             session_id=versions[-1].ingest["sessionId"],
             stored_at=versions[-1].stored_at,
-            created_at=previous.state.created_at if previous else now,
-            updated_at=previous.state.updated_at if previous and tells_the_same(previous.state, document) else now,
+            created_at=first.created_at if first else now,
+            updated_at=first.updated_at if first and unmoved else now,
         )
         return DocumentRecord(
             state=state,
@@ -206,6 +205,26 @@ class FakeStore(FakeSpaces):
         for dropped in versions[: -self._versions_kept]:
             del self._database.bodies[dropped.body_id]
         return versions[-self._versions_kept :]
+
+    def _take_past(self, document: Document, past: Past) -> tuple[StoredVersion, ...]:
+        """The versions that the document brings, and what stood of it in the trash is gone from there."""
+        kept = past.versions[-self._versions_kept :]
+        versions = tuple(
+            replace(one, body_id=f"{document.revision}.{one.version}") if one.version in past.texts else one
+            for one in kept
+        )
+        trashed = self._find_trashed(document.document_id)
+        bodies = self._database.bodies
+        for gone in trashed.document.versions if trashed else ():
+            if gone.body_id not in {one.body_id for one in versions}:
+                bodies.pop(gone.body_id, None)
+        bodies.update(
+            {one.body_id: BodyRecord(text=past.texts[one.version]) for one in versions if one.version in past.texts}
+        )
+        self._database.trash = tuple(
+            record for record in self._database.trash if record.document.state.document_id != document.document_id
+        )
+        return versions
 
     def _last_version_in_trash(self, source_id: str) -> int:
         trashed = [record.document.state for record in self._database.trash]
@@ -234,11 +253,11 @@ class FakeStore(FakeSpaces):
         self._database.rows.update(rows)
 
     def _next_row(self, write: EmbeddedDocument, chunk: EmbeddedChunk) -> ChunkRecord:
-        vector, fingerprint = chunk.vector, write.fingerprint.key
+        vector, fingerprint, windows = chunk.vector, write.fingerprint.key, chunk.windows
         cut, context = chunk.chunk, chunk.context
         if vector is None:
             stored = self._database.rows[chunk.chunk_id]
-            vector, fingerprint = stored.vector, stored.fingerprint
+            vector, fingerprint, windows = stored.vector, stored.fingerprint, stored.windows
             if stored.row_hash == chunk.row_hash:
                 kept = stored.chunk
                 cut = replace(cut, text=kept.text, lead=kept.lead, readable=kept.readable)
@@ -255,14 +274,8 @@ class FakeStore(FakeSpaces):
             fingerprint=fingerprint,
             vector=np.array(vector, dtype=np.float32),
             situated=chunk.situated,
+            windows=windows,
         )
-
-    def _drop_rows(self, document_ids: set[str]) -> int:
-        rows = self._database.rows
-        dropped = [row.chunk_id for row in rows.values() if row.document_id in document_ids]
-        for chunk_id in dropped:
-            del rows[chunk_id]
-        return len(dropped)
 
     def _write_attributes(self, document: Document, *, now: datetime) -> None:
         previous = self._database.documents.get(document.document_id)
@@ -280,47 +293,6 @@ class FakeStore(FakeSpaces):
         for row in self._current_rows(previous.state):  # a row of another revision must not come back to life
             self._database.rows[row.chunk_id] = replace(row, revision=document.revision)
 
-    async def delete(
-        self, selector: DeleteSelector, *, now: datetime, dry_run: bool = False, feed: str | None = None
-    ) -> Deletion:
-        """Move the chosen documents to the trash and drop their rows."""
-        await take_turns()
-        with self._database.transaction():
-            chosen = [record for record in self._select(selector) if feed is None or record.state.feed == feed]
-            document_ids = {record.state.document_id for record in chosen}
-            rows = sum(len(found) for found in self._rows_by_document(document_ids).values())
-            if not dry_run:
-                self._move_to_trash(chosen, now=now)
-        return Deletion(
-            source_ids=tuple(sorted(record.state.source_id for record in chosen)),
-            deleted_documents=len(chosen),
-            deleted_chunks=rows,
-            dry_run=dry_run,
-        )
-
-    def _select(self, selector: DeleteSelector) -> list[DocumentRecord]:
-        given = [selector.source_ids, selector.document_id is not None, selector.tags, selector.revisions]
-        if sum(map(bool, given)) != 1:
-            raise ValidationError("Name exactly one of source ids, a document id or tags; nothing was deleted.")
-        if selector.document_id is not None:
-            if not _DOCUMENT_ID.fullmatch(selector.document_id):
-                raise ValidationError("A document id has 24 hexadecimal digits. Use the source id for ids of your own.")
-            filters = SearchFilters(document_ids=(selector.document_id,))
-        else:
-            filters = SearchFilters(source_ids=(*selector.source_ids, *selector.revisions), tags=selector.tags)
-        chosen = [record for record in self._documents() if satisfies(record.state, filters)]
-        planned = selector.revisions
-        return [one for one in chosen if planned.get(one.state.source_id, one.state.revision) == one.state.revision]
-
-    def _move_to_trash(self, chosen: Sequence[DocumentRecord], *, now: datetime) -> None:
-        database = self._database
-        for record in chosen:
-            del database.documents[record.state.document_id]
-            del database.sources[record.state.source_id]
-            database.tombstones[record.state.document_id] = self._clock()
-        self._drop_rows({record.state.document_id for record in chosen})
-        database.trash += tuple(TrashRecord(document=record, deleted_at=now) for record in chosen)
-
     async def close(self) -> None:
         """Nothing is open."""
 
@@ -331,12 +303,3 @@ class _StaleBaseError(Exception):
     def __init__(self, position: int) -> None:
         super().__init__(position)
         self.position = position
-
-
-def _check_space(active: ActiveSpace, fingerprint: Fingerprint) -> None:
-    if active.schema_version != SCHEMA_VERSION:
-        raise ForeignDatabaseError(
-            f"The database has schema {active.schema_version}, this program writes schema {SCHEMA_VERSION}. "
-            "It is read but not written: run `memory migrate`, or use the program that made it."
-        )
-    refuse_other_space(active, fingerprint.key)

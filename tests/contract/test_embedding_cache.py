@@ -303,10 +303,10 @@ async def test_more_keys_than_a_command_holds(mongo_cache: MongoEmbeddingCache, 
 
 @pytest.mark.services
 @pytest.mark.parametrize("options", ["", "&w=0", "&w=majority&readConcernLevel=majority"])
-async def test_writes_wait_for_the_journal_alone(
+async def test_writes_are_majority_and_journaled(
     mongodb_uri: str, cache_database: Database[dict[str, Any]], seen: list[dict[str, Any]], options: str
 ) -> None:
-    """Whatever the address says: acknowledged, journaled, no majority; reads see them at once."""
+    """Whatever the address says; reads see them at once."""
     opened = connect(f"{mongodb_uri}{options}", cache_database.name, max_pool_size=2, server_selection_timeout_ms=5_000)
     cache = MongoEmbeddingCache(opened, days=DAYS, max_bytes=VECTOR_BYTES)
     await cache.write_vectors(make_entries(1, 2), now=NOW)
@@ -314,7 +314,7 @@ async def test_writes_wait_for_the_journal_alone(
     await cache.evict(now=NOW)
     await opened.close()
     concerns = {command["name"]: command.get("writeConcern", command.get("readConcern")) for command in seen}
-    written, read = {"w": 1, "j": True}, {"level": "local"}
+    written, read = {"w": "majority", "j": True}, {"level": "majority"}
     assert concerns == {"update": written, "delete": written, "find": read, "aggregate": read}
 
 

@@ -29,7 +29,8 @@ async def test_a_deleted_document_is_gone_everywhere(store: MemoryStore, put: Pu
     state, other = await put("notes/a", "alpha", "beta"), await put("notes/b", "gamma")
     ids = [key.chunk_id for key in (await store.read_chunk_keys([state.document_id]))[state.document_id]]
     deletion = await store.delete(DeleteSelector(source_ids=("notes/a",)), now=now)
-    assert deletion == Deletion(source_ids=("notes/a",), deleted_documents=1, deleted_chunks=2)
+    until = now + timedelta(days=7)
+    assert deletion == Deletion(source_ids=("notes/a",), deleted_documents=1, deleted_chunks=2, restorable_until=until)
 
     assert await store.read_states(["notes/a", "notes/b"]) == {"notes/b": other}
     assert await store.read_document("notes/a") is None

@@ -30,6 +30,7 @@ class Wire(monitoring.CommandListener):
 
     def __init__(self) -> None:
         self.commands: list[dict[str, Any]] = []
+        self.vectors_read = 0
 
     def started(self, event: monitoring.CommandStartedEvent) -> None:
         """Keep the command."""
@@ -37,7 +38,10 @@ class Wire(monitoring.CommandListener):
             self.commands.append({"name": event.command_name, **dict(event.command)})
 
     def succeeded(self, event: monitoring.CommandSucceededEvent) -> None:
-        """Nothing to keep."""
+        """Count the vectors of the rows that came back."""
+        cursor: Any = event.reply.get("cursor", {})
+        came = [*cursor.get("firstBatch", []), *cursor.get("nextBatch", [])]
+        self.vectors_read += sum(isinstance(row.get("embedding"), bytes) for row in came)
 
     def failed(self, event: monitoring.CommandFailedEvent) -> None:
         """Nothing to keep."""
@@ -99,9 +103,52 @@ async def test_edit_sends_only_the_changed_chunks(core: Core) -> None:
     assert 1 <= len(inserted) <= 5
     assert all("embedding" in row for row in inserted)
     updates = [one for command in _wire.commands if command.get("update") == "chunks" for one in command["updates"]]
-    assert len(updates) >= 55
+    assert len(updates) == 2  # what is ahead of the edit, and what it shifts
     assert not [one for one in updates if "embedding" in one["u"]["$set"]]
     assert len([one for one in updates if "text" in one["u"]["$set"]]) <= 2
+
+
+async def test_unchanged_batch_costs_what_one_document_costs(core: Core) -> None:
+    """Forty unchanged documents are at most three round trips, and no vector comes back."""
+    requests = [_request(f"# Note {number}\n\nWords about leases.\n", f"notes/{number}") for number in range(40)]
+    await store_content(requests, core=core)
+    _wire.commands.clear()
+    _wire.vectors_read = 0
+    outcomes = await store_content(requests, core=core)
+    assert {outcome.outcome for outcome in outcomes} == {Outcome.UNCHANGED}
+    assert len(_wire.commands) <= 3
+    assert _wire.vectors_read == 0
+
+
+async def test_edit_of_a_paragraph_in_2000_chunks(core: Core) -> None:
+    """At most five texts are embedded, five vectors travel, in either direction, and six commands write."""
+    words = "store lease batch index retry token schema cursor page feed tag vector".split()
+    sections = [
+        f"## Part {number}\n\n" + " ".join(f"{words[(number * step) % 12]}{number}" for step in range(1, 101))
+        for number in range(2_000)
+    ]
+    [first] = await store_content([_request("\n\n".join(sections))], core=core)
+    assert first.chunk_count >= 2_000
+    sections[1_000] += "\n\nA paragraph that was not there before, about nothing in particular."
+    _wire.commands.clear()
+    _wire.vectors_read = 0
+    [outcome] = await store_content([_request("\n\n".join(sections))], core=core)
+    assert (outcome.outcome, outcome.version) == (Outcome.UPDATED, 2)
+    assert 1 <= outcome.texts_embedded <= 5
+    vectors_sent = [
+        row["embedding"]
+        for command in _wire.commands
+        for row in [*command.get("documents", []), *(one["u"].get("$set", {}) for one in _changes(command))]
+        if "embedding" in row and command.get("insert", command.get("update")) == "chunks"
+    ]
+    assert 1 <= len(vectors_sent) <= 5
+    assert _wire.vectors_read == 0
+    assert sum(command["name"] in {"insert", "update", "delete", "findAndModify"} for command in _wire.commands) <= 6
+
+
+def _changes(command: dict[str, Any]) -> list[dict[str, Any]]:
+    """The updates of a command that change fields by name."""
+    return [one for one in command.get("updates", []) if isinstance(one["u"], dict)]
 
 
 async def test_second_run_of_a_directory_reads_no_body_and_no_vector(

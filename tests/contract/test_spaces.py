@@ -15,6 +15,7 @@ from memory_core.adapters.mongo_store import MongoStore
 from memory_core.errors import ForeignDatabaseError, NotFoundError
 from memory_core.models import DocumentState, EmbeddedDocument, Fingerprint, Holder
 from memory_core.ports import ActiveSpace, AttributeWrite, MemoryStore, RowSizes, WriteVerdict
+from memory_core.spaces import SCHEMA_VERSION
 
 Build: TypeAlias = Callable[..., EmbeddedDocument]
 Put: TypeAlias = Callable[..., Awaitable[DocumentState]]
@@ -101,6 +102,85 @@ async def test_a_running_process_of_a_retired_space_is_refused(
     assert result.verdict is WriteVerdict.WRITTEN
 
 
+async def test_the_first_writers_recipe_is_the_memorys(reopen: Callable[[], MemoryStore], space: Fingerprint) -> None:
+    """Of two that come at once with different ones, one is refused; who cuts nothing may write all the same."""
+    empty = reopen()
+    assert (await empty.prepare(space)).recipe is None
+    answers = await asyncio.gather(
+        *(reopen().prepare(space, recipe=recipe) for recipe in ("2/400", "2/200")), return_exceptions=True
+    )
+    [refusal] = [one for one in answers if isinstance(one, ForeignDatabaseError)]
+    [settled] = [one for one in answers if isinstance(one, ActiveSpace)]
+    assert settled.recipe in {"2/400", "2/200"}
+    assert settled == await reopen().read_active_space() == await reopen().prepare(space)
+    assert all(recipe in refusal.message for recipe in ("2/400", "2/200"))
+
+
+async def test_a_process_of_another_recipe_reads_but_does_not_write(
+    reopen: Callable[[], MemoryStore], build: Build, now: datetime, space: Fingerprint
+) -> None:
+    """Also one that runs while another recipe is made the memory's: it is refused before it pays for the next text."""
+    running = reopen()
+    await running.prepare(space, recipe="2/400")
+    await running.write_together([build("notes/a", "alpha")], now=now)
+    newcomer = reopen()
+    with pytest.raises(ForeignDatabaseError, match="`memory reembed --rechunk`"):
+        await newcomer.prepare(space, recipe="2/200")
+    assert set(await newcomer.read_states(["notes/a"])) == {"notes/a"}
+    assert (await newcomer.activate_recipe("2/200")).recipe == "2/200"
+    assert (await newcomer.prepare(space, recipe="2/200")).recipe == "2/200"
+    with pytest.raises(ForeignDatabaseError, match="2/400"):
+        await running.write_together([build("notes/b", "beta")], now=now)
+    with pytest.raises(ForeignDatabaseError, match="2/400"):
+        await running.prepare(space, recipe="2/400")
+    [result] = await newcomer.write_together([build("notes/c", "gamma")], now=now)
+    assert result.verdict is WriteVerdict.WRITTEN
+    assert set(await running.read_states(["notes/a", "notes/b", "notes/c"])) == {"notes/a", "notes/c"}
+
+
+async def test_a_space_that_is_activated_keeps_the_recipe(
+    reopen: Callable[[], MemoryStore], space: Fingerprint, other: Fingerprint
+) -> None:
+    """They are two things."""
+    store = reopen()
+    await store.prepare(space, recipe="2/400")
+    await store.declare_space(other)
+    assert (await store.activate_space(other, complete=True)).recipe == "2/400"
+    assert (await store.activate_recipe("2/200")).fingerprint == other.key
+
+
+async def test_an_older_schema_is_migrated(
+    store: MemoryStore, reopen: Callable[[], MemoryStore], put: Put, space: Fingerprint, age_schema: Callable[[], None]
+) -> None:
+    """It is read, not written, until then; an empty database has none to migrate."""
+    stored = await put("notes/a", "alpha")
+    age_schema()
+    old = reopen()
+    for refused in (old.prepare(space), old.declare_space(space), old.activate_recipe("2/400")):
+        with pytest.raises(ForeignDatabaseError, match="`memory migrate`"):
+            await refused
+    assert await old.read_states(["notes/a"]) == {"notes/a": stored}
+    planned = await old.migrate(dry_run=True)
+    assert (planned.before, planned.after, [one.number for one in planned.steps]) == (0, SCHEMA_VERSION, [1, 2])
+    aged = await store.read_active_space()
+    assert aged
+    assert aged.schema_version == 0
+    done = await old.migrate()
+    assert replace(done, dry_run=True) == planned
+    assert (await old.prepare(space)).schema_version == SCHEMA_VERSION
+    assert (await old.migrate()).steps == ()
+
+
+async def test_an_empty_database_starts_with_the_newest_schema(
+    reopen: Callable[[], MemoryStore], space: Fingerprint
+) -> None:
+    """There is nothing to migrate, and a migration makes nothing."""
+    empty = reopen()
+    assert (await empty.migrate()).before is None
+    assert await empty.read_active_space() is None
+    assert (await empty.prepare(space)).schema_version == SCHEMA_VERSION
+
+
 async def test_one_space_is_pending_at_most(
     store: MemoryStore, reopen: Callable[[], MemoryStore], space: Fingerprint, other: Fingerprint, third: Fingerprint
 ) -> None:
@@ -144,6 +224,8 @@ async def test_without_anything_stored_there_is_no_space_to_change(
         await empty.declare_space(other)
     with pytest.raises(NotFoundError):
         await empty.activate_space(other, complete=True)
+    with pytest.raises(NotFoundError):
+        await empty.activate_recipe("2/400")
     with pytest.raises(NotFoundError):
         await empty.acquire_reembed_lease(ANN, seconds=60)
     assert await empty.read_active_space() is None

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from memory_core.adapters.hash_embedder import HashEmbedder
+from memory_core.chunk.chunk_content import describe_default_recipe
 from memory_core.embed import fingerprint_of
 from memory_core.fakes import (
     EmbeddingFault,
@@ -25,6 +26,7 @@ from memory_core.fakes import (
 )
 from memory_core.models import Holder
 from memory_core.ports import Core
+from memory_core.rules import default_options
 from memory_core.settings import load_settings
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
@@ -72,8 +74,9 @@ def make_core(tmp_path: Path) -> Callable[..., Core]:
     ) -> Core:
         shared = database or FakeDatabase()
         embedder = ScriptedEmbedder(HashEmbedder(DIMENSIONS), script=script, only_with=only_with)
+        chosen = load_settings(MEMORY_HOME=str(tmp_path), EMBEDDING_PROVIDER="hash", **settings)
         return Core(
-            settings=load_settings(MEMORY_HOME=str(tmp_path), EMBEDDING_PROVIDER="hash", **settings),
+            settings=chosen,
             store=FakeStore(shared, clock=lambda: NOW, transaction_budget_bytes=budget_bytes),
             feeds=FakeFeedStore(shared, clock=lambda: NOW),
             submissions=FakeSubmissionStore(shared, clock=lambda: NOW, new_id=new_id),
@@ -82,6 +85,7 @@ def make_core(tmp_path: Path) -> Callable[..., Core]:
             counter=WordCounter(),
             files=cast("Any", files or Missing()),
             fingerprint=fingerprint_of(embedder),
+            recipe=describe_default_recipe(default_options(chosen), WordCounter.name),
             holder=Holder(host="here", pid=1, started=1.0, token="t" * 32),
             clock=lambda: NOW,
             new_id=new_id,

@@ -21,7 +21,6 @@ from memory_core.errors import (
     EmbeddingUnavailableError,
     InternalError,
     ProviderRefusedError,
-    TooLargeError,
 )
 from memory_core.models import (
     Attributes,
@@ -572,20 +571,6 @@ async def test_an_absent_provider_is_raised_for_the_task_to_retry() -> None:
     world.embedder.refuse.clear()
 
     assert await world.embed_one(make_document("a", "good"))
-
-
-async def test_a_document_over_the_servers_budget_is_refused_before_it_costs_anything() -> None:
-    """Both numbers and the remedy are in the message; the others of the batch are embedded."""
-    world = World(store=RowStore(budget=1_000_000))
-    failed, good = await world.embed(make_document("big", "x" * 600_000), make_document("small", "text"))
-
-    error = failure_of(failed).error
-    assert isinstance(error, TooLargeError)
-    assert "1.2 MB" in error.message
-    assert "1.0 MB" in error.message
-    assert "MEMORY_MONGOD_CACHE_GB" in error.message
-    assert isinstance(good, EmbeddedDocument)
-    assert [len(group) for group in world.embedder.requests[0]] == [1]
 
 
 def test_rows_are_estimated_from_body_text_vector_and_overhead() -> None:

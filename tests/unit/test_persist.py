@@ -58,6 +58,7 @@ class WatchedStore:
     answer: Answer = lambda _: None
     budget_bytes: int = 40_000_000
     groups: list[list[str]] = field(default_factory=list[list[str]])
+    in_parts: list[str] = field(default_factory=list[str])
 
     async def transaction_budget_bytes(self) -> int:
         """What the test says."""
@@ -68,6 +69,12 @@ class WatchedStore:
         self.groups.append([write.document.source_id for write in writes])
         answer = self.answer(writes)
         return await self.inner.write_together(writes, now=now) if answer is None else answer
+
+    async def write_in_parts(self, write: EmbeddedDocument, *, now: datetime) -> WriteResult:
+        """The test's answer, else the store's."""
+        self.in_parts.append(write.document.source_id)
+        answer = self.answer([write])
+        return await self.inner.write_in_parts(write, now=now) if answer is None else answer[0]
 
 
 def watch(core: Core, answer: Answer = lambda _: None, *, budget_bytes: int = 40_000_000) -> tuple[Core, WatchedStore]:
@@ -89,14 +96,14 @@ async def test_small_documents_share_a_transaction(make_core: MakeCore) -> None:
     assert first.tokens_embedded > 0
 
 
-@pytest.mark.parametrize(("budget", "groups"), [(40_000_000, 1), (9_000, 3), (1, 3)])
-async def test_a_transaction_is_bounded_in_bytes(make_core: MakeCore, budget: int, groups: int) -> None:
-    """By what the server holds; a document above the bound goes alone."""
+@pytest.mark.parametrize(("budget", "groups", "in_parts"), [(40_000_000, 1, 0), (20_000, 3, 0), (9_000, 0, 3)])
+async def test_a_transaction_is_bounded_in_bytes(make_core: MakeCore, budget: int, groups: int, in_parts: int) -> None:
+    """By what the server holds; a document above the bound goes alone and in parts."""
     plain = make_core()
     core, store = watch(plain, budget_bytes=budget)
     writes = await make_writes([ask("word " * 1_000, name) for name in "abc"], plain)
     results = await persist_documents(writes, core=core)
-    assert len(store.groups) == groups
+    assert (len(store.groups), len(store.in_parts)) == (groups, in_parts)
     assert [cast("StoreOutcome", one).outcome for one in results] == [Outcome.CREATED] * 3
 
 

@@ -436,18 +436,21 @@ async def test_an_old_context_is_made_anew(old: Core, database: FakeDatabase) ->
 async def test_rechunking_takes_what_the_settings_would_cut_otherwise(
     old: Core, make_core: MakeCore, database: FakeDatabase
 ) -> None:
-    """Planned first; no old id of a chunk that changed is left; not to run it leaves everything as it is (S14)."""
+    """Planned first; no old id of a chunk that changed is left; without --rechunk nothing is done (S14)."""
     text = "\n\n".join(f"Paragraph {number} of a text about harbours and lanterns." * 4 for number in range(12))
     await store_content([request("long", text), request("short", "Few words.")], core=old)
     smaller = make_core(database, CHUNK_SIZE_TOKENS=64)
     before = set(database.rows)
-    assert (await plan_reembed(ALL, core=smaller)).documents == ()
+    with pytest.raises(ForeignDatabaseError, match=r"2/64-0-32.*`memory reembed --rechunk`"):
+        await plan_reembed(ALL, core=smaller)
     options = ReembedOptions(rechunk=True)
     plan = await plan_reembed(options, core=smaller)
     assert {one.why for one in plan.documents} == {Why.RECIPE}
     assert (len(plan.documents), plan.tokens > 0) == (2, True)
     report = await run(smaller, options)
     assert results_of(report) == {"notes/long": "done", "notes/short": "done"}
+    [refused] = await store_content([request("late", text)], core=old)
+    assert (refused.outcome, type(refused.error)) == (Outcome.FAILED, ForeignDatabaseError)
     states = await smaller.store.read_states(["notes/long", "notes/short"])
     assert all("/64-0-32/" in state.recipe and state.version == 1 for state in states.values())
     owners = {row.document_id for row in database.rows.values()}

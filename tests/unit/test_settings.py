@@ -62,6 +62,7 @@ def test_every_variable_reaches_its_setting(monkeypatch: Env) -> None:
         "MONGODB_DB_NAME": "other",
         "MONGODB_MAX_POOL_SIZE": 3,
         "MONGODB_SERVER_SELECTION_TIMEOUT_MS": 500,
+        "MIGRATE_MONGODB_URI": URI,
         "PREFECT_API_URL": "http://127.0.0.1:4200/api",
         "EMBEDDING_PROVIDER": "voyage",
         "EMBEDDING_MODEL": "voyage-context-4",
@@ -105,7 +106,7 @@ def test_every_variable_reaches_its_setting(monkeypatch: Env) -> None:
     for name, value in given.items():
         monkeypatch.setenv(name, str(value))
     shown = load_settings().redacted_summary()
-    secrets = ("MONGODB_URI", "OPENAI_API_KEY", "VOYAGE_API_KEY", "CONTEXT_API_KEY")
+    secrets = ("MONGODB_URI", "MIGRATE_MONGODB_URI", "OPENAI_API_KEY", "VOYAGE_API_KEY", "CONTEXT_API_KEY")
     assert shown == {
         **given,
         **dict.fromkeys(secrets, "[secret]"),
@@ -173,6 +174,7 @@ def test_all_problems_are_told_at_once_and_no_value_is(monkeypatch: Env) -> None
     message = problems_of(
         monkeypatch,
         MONGODB_URI=f"http://{MARKER}",
+        MIGRATE_MONGODB_URI=f"http://{MARKER}",
         MONGODB_DB_NAME=f"{MARKER}.$",
         MONGODB_MAX_POOL_SIZE=MARKER,
         PREFECT_API_URL=MARKER,
@@ -189,6 +191,7 @@ def test_all_problems_are_told_at_once_and_no_value_is(monkeypatch: Env) -> None
     )
     for name in (
         "MONGODB_URI: must begin with mongodb:// or mongodb+srv://",
+        "MIGRATE_MONGODB_URI: must begin with mongodb:// or mongodb+srv://",
         "MONGODB_DB_NAME: ",
         "MONGODB_MAX_POOL_SIZE: ",
         "PREFECT_API_URL: must begin with http",

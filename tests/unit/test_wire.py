@@ -219,7 +219,7 @@ def test_a_listing_on_the_wire() -> None:
     """The chunks that are there are counted, not the ones that should be."""
     short = replace(STORED, state=replace(STATE, tally=replace(STATE.tally, count=3)))
     shown = listing_json(SourceListing(sources=(short,), total=9, offset=2, limit=1))
-    assert set(shown) == {"sources", "total", "limit", "offset"}
+    assert set(shown) == {"sources", "total", "totalIsExact", "limit", "offset", "nextCursor"}
     assert set(shown["sources"][0]) == set(SOURCE_NAMES)
     assert shown["sources"][0]["chunkCount"] == 3
     assert shown["sources"][0]["createdAt"] == "2026-11-30T12:00:00+00:00"
@@ -236,10 +236,13 @@ def test_a_document_on_the_wire_has_its_text_and_no_ingest_block() -> None:
 
 def test_a_deletion_on_the_wire() -> None:
     """Counts and ids."""
-    deletion = Deletion(source_ids=("a", "b"), deleted_documents=2, deleted_chunks=5)
+    until = datetime(2026, 12, 8, 10, 0, tzinfo=UTC)
+    deletion = Deletion(source_ids=("a", "b"), deleted_documents=2, deleted_chunks=5, restorable_until=until)
     assert deletion_json(deletion) == {
         "sourceIds": ["a", "b"],
         "deletedDocuments": 2,
         "deletedChunks": 5,
         "dryRun": False,
+        "restorableUntil": "2026-12-08T10:00:00+00:00",
     }
+    assert deletion_json(replace(deletion, dry_run=True, restorable_until=None))["restorableUntil"] is None

@@ -11,7 +11,13 @@ import pytest
 
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.chunk import chunk_content as chunk_module
-from memory_core.chunk.chunk_content import CHUNKER_VERSION, chunk_content, chunk_documents, describe_recipe
+from memory_core.chunk.chunk_content import (
+    CHUNKER_VERSION,
+    chunk_content,
+    chunk_documents,
+    describe_default_recipe,
+    describe_recipe,
+)
 from memory_core.errors import ChunkingError, InternalError
 from memory_core.models import (
     Attributes,
@@ -63,6 +69,16 @@ def test_a_recipe_names_all_that_moves_a_cut() -> None:
     assert re.fullmatch(r"2/code\.python-[\d.]+-[\d.]+/100-20-8/cl100k_base", parsed)
     plain = describe_recipe(ContentType.CODE, ChunkOptions(language="unknown"), "cl100k_base")
     assert plain == "2/code/400-0-32/cl100k_base"
+
+
+def test_a_default_recipe_names_what_a_process_brings() -> None:
+    """Version, sizes, tokenizer and the parsers of code: whatever moves a cut of a text without sizes of its own."""
+    ours = describe_default_recipe(ChunkOptions(), "cl100k_base")
+    assert re.fullmatch(r"2/400-0-32/cl100k_base/code-[0-9a-f]{8}", ours)
+    others = [ChunkOptions(size=401), ChunkOptions(overlap=1), ChunkOptions(minimum=31)]
+    assert len({ours, describe_default_recipe(ChunkOptions(), "words")}) == 2
+    assert ours not in {describe_default_recipe(options, "cl100k_base") for options in others}
+    assert describe_default_recipe(ChunkOptions(language="python"), "cl100k_base") == ours
 
 
 def test_a_small_tail_joins_its_neighbour_where_it_fits(chunk_checked: Callable[..., ChunkingResult]) -> None:

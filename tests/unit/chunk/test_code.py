@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from functools import partial
 from importlib import metadata
 
 import pytest
@@ -14,6 +16,7 @@ from memory_core.chunk.code_grammars import (
     MAX_UNFINISHED,
     Grammar,
     describe_code_parser,
+    describe_code_parsers,
     load_grammar,
     parse_code,
 )
@@ -305,3 +308,33 @@ def test_the_recipe_names_what_parses_the_code() -> None:
     assert describe_recipe(ContentType.CODE, ChunkOptions(language="cobol"), "x").endswith("/code/400-0-32/x")
     assert describe_recipe(ContentType.TEXT, ChunkOptions(language="python"), "x").endswith("/text/400-0-32/x")
     assert describe_code_parser("") == ""
+
+
+@pytest.fixture
+def forget_versions() -> Iterator[None]:
+    """The versions are read once a process."""
+    describe_code_parsers.cache_clear()
+    yield
+    describe_code_parsers.cache_clear()
+
+
+@pytest.mark.usefixtures("forget_versions")
+def test_the_parsers_of_code_have_one_short_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another version of any of them gives another name; without the parser itself there is none."""
+    ours = describe_code_parsers()
+    asked: list[str] = []
+
+    def version(name: str, *, newer: str = "tree-sitter-go", missing: str = "") -> str:
+        asked.append(name)
+        if name == missing:
+            raise metadata.PackageNotFoundError(name)
+        return "99.0.0" if name == newer else real(name)
+
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", version)
+    describe_code_parsers.cache_clear()
+    assert (len(ours), describe_code_parsers() != ours) == (8, True)
+    assert {"tree-sitter", "tree-sitter-python", "tree-sitter-c-sharp", "tree-sitter-typescript"} <= set(asked)
+    monkeypatch.setattr(metadata, "version", partial(version, missing="tree-sitter"))
+    describe_code_parsers.cache_clear()
+    assert describe_code_parsers() == ""

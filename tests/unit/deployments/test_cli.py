@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import pytest
 import structlog
 
-from deployments import cli, cli_services
+from deployments import cli, cli_app, cli_services
 from deployments.cli_services import keep_services_up
 from deployments.log_lines import configure_log_lines
 from deployments.services import Addresses, Lease, StopReport
@@ -30,7 +30,7 @@ def structlog_as_before() -> Iterator[None]:
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["memory", *arguments])
-    return cli._run()
+    return cli_app._run()
 
 
 def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException, log: io.StringIO | None = None) -> None:
@@ -41,7 +41,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException, log: io.Str
             configure_log_lines(load_settings(), log)
         raise error
 
-    monkeypatch.setattr(cli, "_start", start)
+    monkeypatch.setattr(cli, "start_command", start)
 
 
 def test_ctrl_c_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

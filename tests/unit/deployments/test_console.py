@@ -248,16 +248,21 @@ def test_a_second_run_says_that_nothing_changed(capsys: Captured) -> None:
 def test_a_listing_shows_whole_ids_and_the_next_page(capsys: Captured) -> None:
     """However long an id is: it is what the next command needs."""
     source_id = "notes/" + "z" * 200
-    print_listing(SourceListing(sources=(stored(source_id, "T"),), total=3, offset=1, limit=1))
+    page = SourceListing(sources=(stored(source_id, "T"),), total=3, offset=1, limit=1, next_cursor="AAB_c-")
+    print_listing(page)
     shown = capsys.readouterr().out
     assert shown.count("z") == 200
-    assert "2 to 2 of 3; --offset 2 shows the next." in shown
+    assert "2 to 2 of 3; --after AAB_c- shows the next." in shown
+    print_listing(replace(page, offset=None, total=10_000, total_is_exact=False, next_cursor=None))
+    assert "1 of 10000+." in capsys.readouterr().out
 
 
 def test_an_empty_page_is_not_an_empty_memory(capsys: Captured) -> None:
     """Past the end is said as such."""
     print_listing(SourceListing(sources=(), total=3, offset=9, limit=1))
     assert "Nothing at offset 9; there are 3 in all." in capsys.readouterr().out
+    print_listing(SourceListing(sources=(), total=3, offset=None, limit=1))
+    assert "Nothing behind this cursor; there are 3 in all." in capsys.readouterr().out
     print_listing(SourceListing(sources=(), total=0, offset=0, limit=1))
     assert "Nothing is stored that fits." in capsys.readouterr().out
 
