@@ -14,8 +14,9 @@ PEERS_STAMP := $(PEERS)/.installed
 demo: $(STAMP)
 	@MEMORY_HOME=$(CURDIR)/.memory $(BIN)/python -m deployments.demo
 
+# Two processes, each with services of its own: half of the suite waits for other processes.
 test: $(STAMP)
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 # The promises of the chunker on 5,000 generated texts of each type, other ones in each run: about fifteen minutes.
 # What it finds is pinned in test_invariants.py. ARGS narrow it: make fuzz ARGS="-k html".

@@ -8,18 +8,33 @@ import threading
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
-from deployments.console import out, print_json, tell
+from deployments.cli_repair import DoctorOptions, describe_repair, look_or_repair
+from deployments.console import out, print_json, show_progress, tell
 from deployments.services import Service, ServiceStatus, acquire, read_status, stop
 from deployments.visible_text import visible, visible_line
 from memory_core.errors import AgentMemoryError
-from memory_core.ports import ActiveSpace, Core, StoreHealth
+from memory_core.health import StoreHealth
+from memory_core.ports import ActiveSpace, Core, Progress
+from memory_core.repair import RepairReport
 from memory_core.settings import Settings
 
 EXIT_FAILED = 1
-_Found: TypeAlias = tuple[StoreHealth, ActiveSpace | None, str]
-_WithCore: TypeAlias = Callable[[Settings, Callable[[Core], Awaitable[_Found]]], _Found]
+_Found: TypeAlias = tuple[RepairReport, ActiveSpace | None, str]
+
+
+class _WithCore(Protocol):
+    """Wires a core, does the work, and lets everything go."""
+
+    def __call__(
+        self,
+        settings: Settings,
+        work: Callable[[Core], Awaitable[_Found]],
+        *,
+        on_progress: Callable[[Progress], None],
+    ) -> _Found: ...
+
 
 _OLDEST_SUPPORTED_MONGODB = 7  # in 2026-11; the series 6.0 ended in 2025-07
 _LOOK_SECONDS = 1.0  # how soon `memory up` notices that its services are gone
@@ -72,19 +87,22 @@ def stop_services(settings: Settings, *, force: bool, as_json: bool) -> int:
     return EXIT_FAILED if report.refused else 0
 
 
-def examine(settings: Settings, with_core: _WithCore, *, as_json: bool) -> int:
-    """Look at everything, change nothing. 1 where something is wrong."""
+def examine(settings: Settings, with_core: _WithCore, options: DoctorOptions, *, as_json: bool) -> int:
+    """Look at everything, and mend it where that is asked for. 1 where something is wrong at the end."""
     status = read_status(settings)
     problems = list(status.problems)
-    health: StoreHealth | None = None
+    report: RepairReport | None = None
     space: ActiveSpace | None = None
 
     async def look(core: Core) -> _Found:
-        return await core.store.check_health(), await core.store.read_active_space(), core.fingerprint.key
+        report = await look_or_repair(core, options)
+        return report, await core.store.read_active_space(), core.fingerprint.key
 
     try:
-        health, space, asked = with_core(settings, look)
-        problems += health.faults
+        with show_progress("Reading" if options.deep else "Repairing") as listen:
+            report, space, asked = with_core(settings, look, on_progress=listen)
+        problems += report.left.faults
+        problems += [f"{one.source_id} was not repaired: {one.reason}" for one in report.failures]
         if space and asked not in {space.fingerprint, space.pending}:
             problems.append(
                 f"The database holds vectors of {space.fingerprint} and the settings ask for {asked}: nothing can be "
@@ -93,19 +111,20 @@ def examine(settings: Settings, with_core: _WithCore, *, as_json: bool) -> int:
     except AgentMemoryError as error:
         problems.append(error.message)
     if as_json:
-        print_json(_as_json(settings, status, health, space, problems))
+        print_json(_as_json(settings, status, report, space, problems))
     else:
-        _print_examination(settings, status, health, space, problems)
+        _print_examination(settings, status, report, space, problems)
     return EXIT_FAILED if problems else 0
 
 
 def _as_json(
     settings: Settings,
     status: ServiceStatus,
-    health: StoreHealth | None,
+    report: RepairReport | None,
     space: ActiveSpace | None,
     problems: list[str],
 ) -> dict[str, Any]:
+    health = report.left if report else None
     return {
         "versions": {name: version(name) for name in _PACKAGES} | {"python": sys.version.split()[0]},
         "home": str(settings.memory_home),
@@ -117,6 +136,8 @@ def _as_json(
         "counts": {"documents": health.documents, "chunks": health.chunks} if health else None,
         "fingerprint": space.fingerprint if space else None,
         "notes": _notes(health),
+        "faults": [finding.to_json() for finding in health.findings] if health else [],
+        "repair": report.to_json() if report and report.is_repair else None,
         "problems": problems,
     }
 
@@ -135,10 +156,11 @@ def _notes(health: StoreHealth | None) -> list[str]:
 def _print_examination(
     settings: Settings,
     status: ServiceStatus,
-    health: StoreHealth | None,
+    report: RepairReport | None,
     space: ActiveSpace | None,
     problems: list[str],
 ) -> None:
+    health = report.left if report else None
     lines = [", ".join(f"{name} {version(name)}" for name in _PACKAGES), f"Home: {visible_line(settings.memory_home)}"]
     for one in status.services:
         where = f"running, pid {one.pid}" if one.running else "not running"
@@ -150,5 +172,7 @@ def _print_examination(
         )
     lines.append(f"Embedding space: {space.fingerprint}" if space else "Nothing is stored yet.")
     lines += [f"Note: {note}" for note in _notes(health)]
+    if report and report.is_repair:
+        lines += ["", *describe_repair(report)]
     lines += ["", *(f"WRONG: {problem}" for problem in problems)] if problems else ["", "Nothing is wrong."]
     out.print(visible("\n".join(lines)), markup=False)

@@ -36,11 +36,19 @@ def down(
 
 
 @upkeep.command()
-def doctor(*, as_json: JsonOption = False) -> None:
+def doctor(
+    *,
+    deep: Annotated[bool, typer.Option("--deep", help="Also read every text and compare it with its hash.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Mend what can be mended.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With --repair: only show what would be mended.")] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Show versions, services and counts, and what is wrong and how to mend it."""
+    from deployments.cli_repair import read_doctor
     from deployments.cli_services import examine
 
-    raise typer.Exit(examine(start_command(), with_core, as_json=as_json))
+    options = read_doctor(deep=deep, repair=repair, dry_run=dry_run)
+    raise typer.Exit(examine(start_command(), with_core, options, as_json=as_json))
 
 
 @upkeep.command()

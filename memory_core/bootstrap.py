@@ -23,6 +23,7 @@ from memory_core.adapters.mongo_feeds import MongoFeedStore
 from memory_core.adapters.mongo_foreign import open_foreign
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.adapters.mongo_submissions import MongoSubmissionStore
+from memory_core.adapters.mongo_sweeps import Retention
 from memory_core.adapters.provider_embedder import ProviderEmbedder
 from memory_core.adapters.provider_limiter import ProviderLimiter, RequestPolicy, Timing
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
@@ -63,6 +64,11 @@ def build_core(
         trash_days=settings.trash_days,
         holder=holder,
         is_alive=is_alive,
+        retention=Retention(
+            submission_days=settings.submission_days,
+            failed_submission_days=settings.failed_submission_days,
+            tombstone_days=settings.tombstone_days,
+        ),
     )
     cache = MongoEmbeddingCache(
         connection, days=settings.embedding_cache_days, max_bytes=settings.embedding_cache_mb * _BYTES_PER_MB

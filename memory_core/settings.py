@@ -95,6 +95,23 @@ class Settings(EmbeddingSettings):
     trash_days: Annotated[
         int, Field(alias="MEMORY_TRASH_DAYS", ge=0, le=365, description="Days that deleted content can be restored.")
     ] = 7
+    tombstone_days: Annotated[
+        int,
+        Field(alias="MEMORY_TOMBSTONE_DAYS", ge=7, le=36_500, description="Days that a deletion is remembered."),
+    ] = 365
+    submission_days: Annotated[
+        int,
+        Field(alias="MEMORY_SUBMISSION_DAYS", ge=1, le=3_650, description="Days that finished submissions are kept."),
+    ] = 7
+    failed_submission_days: Annotated[
+        int,
+        Field(
+            alias="MEMORY_FAILED_SUBMISSION_DAYS",
+            ge=1,
+            le=3_650,
+            description="Days that failed and parked submissions are kept.",
+        ),
+    ] = 30
 
     mongodb_uri: Annotated[
         SecretStr | None,

@@ -76,26 +76,8 @@ class MongoEmbeddingCache:
 
     async def evict(self, *, now: datetime) -> int:
         """See EmbeddingCache."""
-        return await self._connection.run(self._evict, now)
-
-    def _evict(self, now: datetime) -> int:
         oldest = now - self._age
-        evicted = self._delete({"at": {"$lt": oldest}})
-        total = next(self._rows().aggregate(total_since(oldest)), {"bytes": 0})["bytes"]
-        if total > self._max_bytes:
-            for first in self._rows().aggregate(first_beyond(self._max_bytes)):
-                evicted += self._delete(_not_after(first))
-        return evicted
-
-    def _delete(self, query: Row) -> int:
-        """Delete a range of times, the oldest first, in slices that stay far from the time limit of a call.
-
-        The hint: of itself the planner may go through the keys of the whole cache to find those of one time.
-        """
-        rows, deleted = self._rows(), 0
-        while edge := rows.find_one(query, ["at"], sort=_OLDEST_FIRST, skip=_ROWS_A_DELETE, hint=_BY_AGE):
-            deleted += rows.delete_many(_not_after(edge), hint=_BY_AGE).deleted_count
-        return deleted + rows.delete_many(query, hint=_BY_AGE).deleted_count
+        return await self._connection.run(evict_rows, self._rows(), oldest=oldest, max_bytes=self._max_bytes)
 
     def _rows(self) -> Collection[Row]:
         return self._connection.collection(EMBEDDING_CACHE)
@@ -115,6 +97,27 @@ class MongoEmbeddingCache:
         except BulkWriteError as error:
             if not _is_duplicate_only(error):
                 raise
+
+
+def evict_rows(rows: Collection[Row], *, oldest: datetime, max_bytes: int) -> int:
+    """Delete what is older, then the oldest that do not fit the size. Returns how many."""
+    evicted = _delete(rows, {"at": {"$lt": oldest}})
+    total = next(rows.aggregate(total_since(oldest)), {"bytes": 0})["bytes"]
+    if total > max_bytes:
+        for first in rows.aggregate(first_beyond(max_bytes)):
+            evicted += _delete(rows, _not_after(first))
+    return evicted
+
+
+def _delete(rows: Collection[Row], query: Row) -> int:
+    """Delete a range of times, the oldest first, in slices that stay far from the time limit of a call.
+
+    The hint: of itself the planner may go through the keys of the whole cache to find those of one time.
+    """
+    deleted = 0
+    while edge := rows.find_one(query, ["at"], sort=_OLDEST_FIRST, skip=_ROWS_A_DELETE, hint=_BY_AGE):
+        deleted += rows.delete_many(_not_after(edge), hint=_BY_AGE).deleted_count
+    return deleted + rows.delete_many(query, hint=_BY_AGE).deleted_count
 
 
 def total_since(oldest: datetime) -> list[Row]:

@@ -62,7 +62,9 @@ INDEXES: tuple[IndexSpec, ...] = (
     IndexSpec(CONTENTS, "contents_bodyId_part", (("bodyId", 1), ("part", 1)), "a body's parts in order", unique=True),
     IndexSpec(SUBMISSIONS, "submissions_openKey_unique", (("openKey", 1),), "join an open submission", unique=True),
     IndexSpec(SUBMISSIONS, "submissions_state_stagedAt", (("state", 1), ("stagedAt", 1)), "what nobody finished"),
-    IndexSpec(SUBMISSIONS, "submissions_state_finishedAt", (("state", 1), ("finishedAt", 1)), "what was kept long enough"),
+    IndexSpec(
+        SUBMISSIONS, "submissions_state_finishedAt", (("state", 1), ("finishedAt", 1)), "what was kept long enough"
+    ),
     IndexSpec(SUBMISSIONS, "submissions_bodyId", (("bodyId", 1),), "who owns a body"),
     IndexSpec(SUBMISSIONS, "submissions_request_sourceId", (("request.fields.sourceId", 1),), "the traces of a source"),
     IndexSpec(SUBMISSIONS, "submissions_outcome_sourceId", (("outcome.sourceId", 1),), "the traces of a source"),

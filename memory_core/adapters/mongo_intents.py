@@ -16,7 +16,7 @@ from pymongo.client_session import ClientSession
 from pymongo.database import Database
 
 from memory_core.adapters.mongo_connection import MongoConnection, Row
-from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, INTENTS
+from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, INTENTS, TRASH
 from memory_core.adapters.mongo_leases import holder_row, read_holder
 from memory_core.models import Holder
 
@@ -35,7 +35,8 @@ class Intent:
     """Rows that are about to be written under a revision, or (without one) removed with their documents.
 
     `moves_rows`: rows that stay are moved to the revision before the flip, so rows under it are not all new.
-    `replaced` are the revisions whose rows go after the flip.
+    `replaced` are the revisions whose rows go after the flip. `body_ids` are the texts that it writes or drops: those
+    that nobody owns in the end are removed.
     """
 
     key: str
@@ -105,11 +106,21 @@ def settle_intents(
     for row in list(intents.find({"at": {"$lt": now}})):
         if row["at"] > oldest and is_alive(read_holder(row["holder"])):
             continue
-        for document_id in row["documentIds"]:
-            _settle(connection, document_id, row)
-        intents.delete_one({"_id": row["_id"]})
+        _settle_one(connection, row)
         settled += 1
     return settled
+
+
+def settle_own(connection: MongoConnection, key: str) -> None:
+    """Remove what an earlier attempt at the same write had begun, if there was one that failed."""
+    if row := connection.collection(INTENTS).find_one({"_id": key}):
+        _settle_one(connection, row)
+
+
+def _settle_one(connection: MongoConnection, intent: Row) -> None:
+    for document_id in intent["documentIds"]:
+        _settle(connection, document_id, intent)
+    connection.collection(INTENTS).delete_one({"_id": intent["_id"]})
 
 
 def _settle(connection: MongoConnection, document_id: ObjectId, intent: Row) -> None:
@@ -121,5 +132,18 @@ def _settle(connection: MongoConnection, document_id: ObjectId, intent: Row) -> 
         chunks.delete_many({"documentId": document_id, "revision": {"$in": intent["replaced"]}})
     elif revision is not None and not intent["movesRows"]:
         chunks.delete_many({"documentId": document_id, "revision": revision})
-    if revision is not None and (found is None or found["revision"] != revision):
-        connection.collection(CONTENTS).delete_many({"bodyId": {"$in": intent["bodyIds"]}})
+    if intent["bodyIds"]:
+        remove_unowned(connection, document_id, intent["bodyIds"])
+
+
+def remove_unowned(connection: MongoConnection, document_id: ObjectId, body_ids: Sequence[str]) -> None:
+    """Remove those of the texts that the document does not have, alive or in the trash.
+
+    A write whose answer was lost may be done, and others may have come since: no revision tells. A deletion enters the
+    document in the trash before it leaves the others, a restore does the reverse: read like that, no owner is missed.
+    """
+    owned: set[str] = set()
+    for name in (DOCUMENTS, TRASH, DOCUMENTS):
+        found = connection.collection(name).find_one({"_id": document_id}, {"versions.bodyId": 1}) or {}
+        owned |= {entry["bodyId"] for entry in found.get("versions", [])}
+    connection.collection(CONTENTS).delete_many({"bodyId": {"$in": sorted(set(body_ids) - owned)}})

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from bson import ObjectId
 
 from memory_core.adapters.mongo_connection import MongoConnection, Row, ask_server
-from memory_core.adapters.mongo_embedding_cache import MongoEmbeddingCache
-from memory_core.adapters.mongo_health import Watcher, busy_feeds, is_held
+from memory_core.adapters.mongo_embedding_cache import evict_rows
+from memory_core.adapters.mongo_health import LONG_AGO, Watcher, busy_feeds, is_held
 from memory_core.adapters.mongo_index_check import mend_indexes
-from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, FEED_FILES, FEEDS, META, TRASH
+from memory_core.adapters.mongo_indexes import (
+    CHUNKS,
+    CONTENTS,
+    DOCUMENTS,
+    EMBEDDING_CACHE,
+    FEED_FILES,
+    FEEDS,
+    META,
+    TRASH,
+)
 from memory_core.adapters.mongo_intents import Underway, read_underway, settle_intents
 from memory_core.adapters.mongo_spaces import read_space, refuse_foreign_rows
 from memory_core.adapters.mongo_sweeps import ORPHAN_AGE, end_grace, owned_bodies
@@ -28,7 +37,7 @@ from memory_core.ports import FileState
 from memory_core.spaces import refuse_other_schema
 
 _AT_ONCE = 1_000
-_ANY_DAYS = 36_500
+_PARENTS_AT_ONCE = 100
 _ANY_BYTES = 2**62
 
 
@@ -44,9 +53,7 @@ class _Repair:
         return self.connection.collection(name)
 
     def underway(self) -> Underway:
-        return read_underway(
-            self.connection.database, is_alive=self.watcher.is_alive, oldest=self.now - ORPHAN_AGE
-        )
+        return read_underway(self.connection.database, is_alive=self.watcher.is_alive, oldest=self.now - ORPHAN_AGE)
 
 
 def mend(connection: MongoConnection, kinds: Collection[FaultKind], watcher: Watcher) -> list[Mended]:
@@ -86,26 +93,27 @@ def _give_back_leases(repair: _Repair) -> int:
 
 
 def _remove_orphan_chunks(repair: _Repair) -> int:
-    chunks, removed = repair.rows(CHUNKS), 0
+    chunks, documents, removed = repair.rows(CHUNKS), repair.rows(DOCUMENTS), 0
     pipeline = [{"$project": {"_id": 0, "documentId": 1}}, {"$group": {"_id": "$documentId"}}]
     parents = {row["_id"] for row in chunks.aggregate(pipeline, hint="chunks_tally", allowDiskUse=True)}
-    living = {row["_id"] for row in repair.rows(DOCUMENTS).find({}, {"_id": 1})}
-    for parent in sorted(parents - living):
-        rows = list(chunks.find({"documentId": parent}, {"revision": 1}))
-        is_free = parent not in repair.underway().document_ids
-        if is_free and repair.rows(DOCUMENTS).find_one({"_id": parent}, {"_id": 1}) is None:
-            removed += _delete_read(repair, parent, rows)
+    lost = sorted(parents - {row["_id"] for row in documents.find({}, {"_id": 1})})
+    for start in range(0, len(lost), _PARENTS_AT_ONCE):
+        some = lost[start : start + _PARENTS_AT_ONCE]
+        rows = list(chunks.find({"documentId": {"$in": some}}, {"documentId": 1, "revision": 1}))
+        owned = set(repair.underway().document_ids)
+        owned |= {row["_id"] for row in documents.find({"_id": {"$in": some}}, {"_id": 1})}
+        removed += _delete_read(repair, [row for row in rows if row["documentId"] not in owned])
     return removed
 
 
-def _delete_read(repair: _Repair, parent: ObjectId, rows: Sequence[Row]) -> int:
+def _delete_read(repair: _Repair, rows: Sequence[Row]) -> int:
     """Only the very rows that were read: those of a writer that came since are of another revision."""
     removed = 0
     for start in range(0, len(rows), _AT_ONCE):
         some = rows[start : start + _AT_ONCE]
         condition = {
             "_id": {"$in": [row["_id"] for row in some]},
-            "documentId": parent,
+            "documentId": {"$in": sorted({row["documentId"] for row in some})},
             "revision": {"$in": sorted({row["revision"] for row in some})},
         }
         removed += repair.rows(CHUNKS).delete_many(condition).deleted_count
@@ -118,7 +126,8 @@ def _remove_orphan_texts(repair: _Repair) -> int:
     underway = repair.underway()
     current = {row["bodyId"] for row in repair.rows(DOCUMENTS).find({}, {"_id": 0, "bodyId": 1})}
     loose = sorted(stored - underway.body_ids - owned_bodies(database) - current)
-    oldest: Row = {} if repair.watcher.transactions else {"_id": {"$lt": ObjectId.from_datetime(repair.now - ORPHAN_AGE)}}
+    is_old: Row = {"_id": {"$lt": ObjectId.from_datetime(repair.now - ORPHAN_AGE)}}
+    oldest: Row = {} if repair.watcher.transactions else is_old
     removed = 0
     for start in range(0, len(loose), _AT_ONCE):
         bodies = {"bodyId": {"$in": loose[start : start + _AT_ONCE]}, **oldest}
@@ -129,13 +138,15 @@ def _remove_orphan_texts(repair: _Repair) -> int:
 
 def _settle_trash(repair: _Repair) -> int:
     """A document that lives does not stand in the trash; its texts stay, as they are the living one's."""
-    ids = [row["_id"] for row in repair.rows(TRASH).find({}, {"_id": 1})]
+    found = {row["_id"]: row["committedAt"] for row in repair.rows(TRASH).find({}, {"committedAt": 1})}
     underway = repair.underway().document_ids
+    ids = sorted(found.keys() - underway)
     removed = 0
     for start in range(0, len(ids), _AT_ONCE):
-        some = [one for one in ids[start : start + _AT_ONCE] if one not in underway]
+        some = ids[start : start + _AT_ONCE]
         alive = [row["_id"] for row in repair.rows(DOCUMENTS).find({"_id": {"$in": some}}, {"_id": 1})]
-        removed += repair.rows(TRASH).delete_many({"_id": {"$in": alive}}).deleted_count
+        for one in alive:  # a deletion since then has another time
+            removed += repair.rows(TRASH).delete_one({"_id": one, "committedAt": found[one]}).deleted_count
     return removed
 
 
@@ -195,12 +206,11 @@ def _forget_lost_files(repair: _Repair) -> int:
 
 def _evict_cache(repair: _Repair) -> int:
     limits = repair.watcher.limits
-    cache = MongoEmbeddingCache(
-        repair.connection,
-        days=_ANY_DAYS if limits.cache_days is None else limits.cache_days,
+    return evict_rows(
+        repair.rows(EMBEDDING_CACHE),
+        oldest=LONG_AGO if limits.cache_days is None else repair.now - timedelta(days=limits.cache_days),
         max_bytes=_ANY_BYTES if limits.cache_bytes is None else limits.cache_bytes,
     )
-    return cache.evict_now(repair.now)
 
 
 # In this order: what was cut off first, as its rows would count as orphans.

@@ -6,7 +6,7 @@ runs have their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -20,18 +20,20 @@ from memory_core.adapters.mongo_connection import MongoConnection, Row, ask_serv
 from memory_core.adapters.mongo_deletes import DeleteRules, delete_documents
 from memory_core.adapters.mongo_errors import UNAUTHORIZED, error_codes
 from memory_core.adapters.mongo_filters import find_document_ids
-from memory_core.adapters.mongo_health import check_health
+from memory_core.adapters.mongo_health import Watcher, check_health
 from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, TRASH, create_indexes
 from memory_core.adapters.mongo_intents import NOBODY, believe_alive
 from memory_core.adapters.mongo_listing import list_sources
 from memory_core.adapters.mongo_migrations import migrate
 from memory_core.adapters.mongo_past import find_documents, read_past_rows
+from memory_core.adapters.mongo_repair import forget_versions, mend
 from memory_core.adapters.mongo_schema import apply_validators
 from memory_core.adapters.mongo_spaces import MongoSpaces, read_space
-from memory_core.adapters.mongo_sweeps import living_ids, sweep
+from memory_core.adapters.mongo_sweeps import USUAL_RETENTION, Retention, living_ids, sweep
 from memory_core.adapters.mongo_trash import count_traces, read_traces, read_trash, remove_traces, renew_lineage
 from memory_core.adapters.mongo_writes import WriteRules, write_group, write_in_parts
 from memory_core.errors import ForeignDatabaseError, NotFoundError
+from memory_core.health import NO_LIMITS, FaultKind, HealthLimits, Mended, StoreHealth
 from memory_core.models import (
     ChunkRow,
     ChunkTally,
@@ -50,15 +52,7 @@ from memory_core.models import (
     StoredDocument,
     TrashedDocument,
 )
-from memory_core.ports import (
-    ActiveSpace,
-    DeleteSelector,
-    DocumentWrite,
-    ListQuery,
-    SchemaChange,
-    StoreHealth,
-    WriteResult,
-)
+from memory_core.ports import ActiveSpace, DeleteSelector, DocumentWrite, ListQuery, SchemaChange, WriteResult
 from memory_core.spaces import refuse_other
 
 _TRANSACTION_SHARE_OF_CACHE = 0.08
@@ -77,12 +71,14 @@ class MongoStore(MongoSpaces):
         trash_days: int = 7,
         holder: Holder = NOBODY,
         is_alive: Callable[[Holder], bool] = believe_alive,
+        retention: Retention = USUAL_RETENTION,
     ) -> None:
         super().__init__(connection)
         self._versions_kept = versions_kept
         self._trash_days = trash_days
         self._holder = holder
         self._is_alive = is_alive
+        self._retention = retention
         self._prepared: ActiveSpace | None = None
         self._asked: tuple[str, str | None] | None = None
         self._has_transactions: bool | None = None
@@ -102,7 +98,7 @@ class MongoStore(MongoSpaces):
         space = self._settle_space(fingerprint, recipe)
         apply_validators(self._connection.database)
         create_indexes(self._connection.database)
-        sweep(self._connection, is_alive=self._is_alive)
+        sweep(self._connection, is_alive=self._is_alive, retention=self._retention)
         return space
 
     async def migrate(self, *, dry_run: bool = False) -> SchemaChange:
@@ -370,12 +366,20 @@ class MongoStore(MongoSpaces):
         """See MemoryStore."""
         return await self._connection.run(read_past_rows, self._connection, document_ids)
 
-    async def check_health(self) -> StoreHealth:
+    async def check_health(self, limits: HealthLimits = NO_LIMITS) -> StoreHealth:
         """See MemoryStore."""
-        return await self._connection.run(self._check_health)
+        return await self._connection.run(lambda: check_health(self._connection, self._watch(limits)))
 
-    def _check_health(self) -> StoreHealth:
-        return check_health(self._connection, transactions=self._transactions())
+    async def mend(self, kinds: Collection[FaultKind], limits: HealthLimits = NO_LIMITS) -> Sequence[Mended]:
+        """See MemoryStore."""
+        return await self._connection.run(lambda: mend(self._connection, kinds, self._watch(limits)))
+
+    def _watch(self, limits: HealthLimits) -> Watcher:
+        return Watcher(transactions=self._transactions(), is_alive=self._is_alive, limits=limits)
+
+    async def forget_versions(self, document_id: str, versions: Collection[int]) -> int:
+        """See MemoryStore."""
+        return await self._connection.run(forget_versions, self._connection, ObjectId(document_id), versions)
 
     async def close(self) -> None:
         """See MemoryStore."""

@@ -24,7 +24,7 @@ from memory_core.adapters.mongo_compare import LostRaceError, Step, compare, is_
 from memory_core.adapters.mongo_connection import MongoConnection, Row, ask_server, run_transaction
 from memory_core.adapters.mongo_errors import error_codes
 from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, TRASH
-from memory_core.adapters.mongo_intents import Intent, announced
+from memory_core.adapters.mongo_intents import Intent, announced, remove_unowned, settle_own
 from memory_core.adapters.mongo_kept_rows import move_kept_rows
 from memory_core.models import EmbeddedDocument, Holder
 from memory_core.ports import DocumentWrite, WriteResult, WriteVerdict
@@ -64,6 +64,7 @@ def write_in_parts(connection: MongoConnection, write: EmbeddedDocument, *, rule
         try:
             (step,) = compare(connection, [write], now=rules.now, versions_kept=rules.versions_kept, session=None)
         except LostRaceError:
+            _undo(connection, write)
             return WriteResult(verdict=WriteVerdict.CONFLICT)
         if not step.is_done:
             _write_new_rows(connection, write, version=step.version, now=rules.now)
@@ -76,22 +77,29 @@ def write_in_parts(connection: MongoConnection, write: EmbeddedDocument, *, rule
 
 
 def _write_bare(connection: MongoConnection, write: DocumentWrite, *, rules: WriteRules) -> WriteResult:
-    with announced(connection, _intent_of(write, moves_rows=True), holder=rules.holder):
-        try:
-            (result,) = _write_in_order(connection, [write], rules=rules, session=None)
-        except LostRaceError:
-            _undo(connection, write)
-            return WriteResult(verdict=WriteVerdict.CONFLICT)
-    return result
+    key = write.document.revision
+    try:
+        (step,) = compare(connection, [write], now=rules.now, versions_kept=rules.versions_kept, session=None)
+        if not step.is_done:
+            intent = _intent_of(write, moves_rows=True, dropped_bodies=step.dropped_bodies)
+            with announced(connection, intent, holder=rules.holder):
+                _write_steps(connection, [step], now=rules.now, session=None)
+    except LostRaceError:
+        _undo(connection, write)
+        settle_own(connection, key)
+        return WriteResult(verdict=WriteVerdict.CONFLICT)
+    if step.is_done:
+        settle_own(connection, key)
+    return WriteResult(verdict=WriteVerdict.WRITTEN, version=step.version)
 
 
-def _intent_of(write: DocumentWrite, *, moves_rows: bool) -> Intent:
+def _intent_of(write: DocumentWrite, *, moves_rows: bool, dropped_bodies: Sequence[str] = ()) -> Intent:
     document = write.document
     return Intent(
         key=document.revision,
         document_ids=[ObjectId(document.document_id)],
         revision=document.revision,
-        body_ids=new_body_ids(write),
+        body_ids=[*new_body_ids(write), *dropped_bodies],
         moves_rows=moves_rows,
         replaced=_replaced_revisions(write),
     )
@@ -123,20 +131,31 @@ def _write_in_order(
     writes: Sequence[DocumentWrite],
     *,
     rules: WriteRules,
-    session: ClientSession | None,
+    session: ClientSession,
     in_parts: bool = False,
 ) -> list[WriteResult]:
     """The order. With `in_parts` the new rows are there already and the old ones go later."""
     steps = compare(connection, writes, now=rules.now, versions_kept=rules.versions_kept, session=session)
     open_steps = [step for step in steps if not step.is_done]
     if open_steps:
-        _write_bodies(connection, open_steps, session)
-        _write_chunks(connection, open_steps, now=rules.now, session=session, only_kept=in_parts)
-        _flip(connection, open_steps, now=rules.now, session=session)
-        if not in_parts:
-            _delete_old_rows(connection, [step.write for step in open_steps], session)
-        _delete_replaced(connection, open_steps, session)
+        _write_steps(connection, open_steps, now=rules.now, session=session, in_parts=in_parts)
     return [WriteResult(verdict=WriteVerdict.WRITTEN, version=step.version) for step in steps]
+
+
+def _write_steps(
+    connection: MongoConnection,
+    steps: Sequence[Step],
+    *,
+    now: datetime,
+    session: ClientSession | None,
+    in_parts: bool = False,
+) -> None:
+    _write_bodies(connection, steps, session)
+    _write_chunks(connection, steps, now=now, session=session, only_kept=in_parts)
+    _flip(connection, steps, now=now, session=session)
+    if not in_parts:
+        _delete_old_rows(connection, [step.write for step in steps], session)
+    _delete_replaced(connection, steps, session)
 
 
 def _write_bodies(connection: MongoConnection, steps: Sequence[Step], session: ClientSession | None) -> None:
@@ -316,4 +335,4 @@ def _undo(connection: MongoConnection, write: DocumentWrite) -> None:
         return
     fresh = [ObjectId(chunk.chunk_id) for chunk in write.chunks if chunk.vector is not None]
     connection.collection(CHUNKS).delete_many({"_id": {"$in": fresh}, "revision": write.document.revision})
-    connection.collection(CONTENTS).delete_many({"bodyId": {"$in": new_body_ids(write)}})
+    remove_unowned(connection, ObjectId(write.document.document_id), new_body_ids(write))

@@ -28,9 +28,7 @@ from memory_core.models import (
     StoredDocument,
 )
 from memory_core.paging import EXACT_TOTAL, Position, find_start, write_cursor
-from memory_core.ports import ActiveSpace, Clock, ListQuery, StoreHealth
-
-_REPAIR = "Store the source again: that heals it."
+from memory_core.ports import ActiveSpace, Clock, ListQuery
 
 
 class FakeStoreReads:
@@ -185,29 +183,6 @@ class FakeStoreReads:
             ]
             for document_id, rows in self._rows_by_document(document_ids).items()
         }
-
-    async def check_health(self) -> StoreHealth:
-        """Counts, and each fault as a sentence with its remedy."""
-        await take_turns()
-        return StoreHealth(
-            server_version="fake",
-            transactions=True,
-            documents=len(self._database.documents),
-            chunks=len(self._database.rows),
-            faults=tuple(self._find_faults()),
-        )
-
-    def _find_faults(self) -> Iterable[str]:
-        owned = self._rows_by_document(self._database.documents)
-        orphans = len(self._database.rows) - sum(len(rows) for rows in owned.values())
-        if orphans:
-            yield f"{orphans} chunks belong to no document. They are never searched."
-        for record in self._documents():
-            state = read_state(record, owned[record.state.document_id])
-            if state.tally.count != state.chunk_count:
-                yield f"{state.source_id} has {state.tally.count} of its {state.chunk_count} chunks. {_REPAIR}"
-            if state.tally.revisions - {state.revision}:
-                yield f"{state.source_id} has chunks of another revision, which no search shows. {_REPAIR}"
 
     def _documents(self) -> tuple[DocumentRecord, ...]:
         return tuple(self._database.documents.values())

@@ -17,9 +17,8 @@ from memory_core.ports import (
     SchemaChange,
     SchemaStep,
     StoredEmbedding,
-    StoreHealth,
 )
-from memory_core.spaces import SCHEMA_VERSION, activate, declare, describe_move, refuse_other_schema
+from memory_core.spaces import SCHEMA_VERSION, activate, declare, refuse_other_schema
 
 
 class FakeSpaces(FakeStoreReads):
@@ -91,13 +90,6 @@ class FakeSpaces(FakeStoreReads):
             covered_documents=len(covered),
             covered_chunks=sum(state.chunk_count for state in covered),
         )
-
-    async def check_health(self) -> StoreHealth:
-        """What the reads say, and a move to another space that is not finished."""
-        health = await super().check_health()
-        space = self._database.meta
-        told = space and describe_move(space, await self.count_coverage(space.pending or space.fingerprint))
-        return replace(health, faults=(*health.faults, told)) if told else health
 
     async def find_embedded(
         self, *, stale_in: str | None, source_ids: Sequence[str] = (), after: str | None = None, limit: int

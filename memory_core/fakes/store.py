@@ -15,8 +15,8 @@ import numpy as np
 
 from memory_core.errors import InternalError
 from memory_core.fakes.database import BodyRecord, ChunkRecord, DocumentRecord, FakeDatabase, take_turns
+from memory_core.fakes.health import FakeHealth
 from memory_core.fakes.records import copy_attributes, tells_the_same
-from memory_core.fakes.trash import FakeTrash
 from memory_core.models import (
     ChunkTally,
     Document,
@@ -41,7 +41,7 @@ from memory_core.wire import ingest_block
 _NO_TALLY = ChunkTally(count=0, revisions=frozenset(), content_hashes=frozenset(), fingerprints=frozenset())
 
 
-class FakeStore(FakeTrash):
+class FakeStore(FakeHealth):
     """One process's view of a FakeDatabase. `clock` is the server's, for the change feed."""
 
     def __init__(
@@ -258,7 +258,7 @@ class FakeStore(FakeTrash):
         if vector is None:
             stored = self._database.rows[chunk.chunk_id]
             vector, fingerprint, windows = stored.vector, stored.fingerprint, stored.windows
-            if stored.row_hash == chunk.row_hash:
+            if chunk.kept and chunk.kept.row_hash == chunk.row_hash:
                 kept = stored.chunk
                 cut = replace(cut, text=kept.text, lead=kept.lead, readable=kept.readable)
                 context = stored.context

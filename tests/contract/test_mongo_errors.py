@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -647,6 +647,51 @@ async def test_a_connection_that_this_process_closed_is_told(mongod: FailingMong
     await ended.close()
     error = await read_error(connection, lambda: insert_diary(ended))
     assert "was closed while it was in use" in error.message
+
+
+# --- a member that has just started -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def newborn(tmp_path: Path) -> Generator[str]:
+    """The address of a member that does not know its set: for a moment each one is that after its start."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = int(free.getsockname()[1])
+    command = [str(find_mongod({}, configured=None)), "--dbpath", str(tmp_path), "--port", str(port)]
+    command += ["--bind_ip", "127.0.0.1", "--replSet", "memory", "--oplogSize", "16", "--nounixsocket"]
+    with (tmp_path / "mongod.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        await_true(lambda: is_listening(process, port))
+        yield f"mongodb://127.0.0.1:{port}/?directConnection=true&heartbeatFrequencyMS=500"
+    finally:
+        process.terminate()
+        process.wait(timeout=START_SECONDS)
+
+
+async def test_a_member_that_has_just_started_is_not_taken_for_stand_alone(newborn: str) -> None:
+    """It is asked again later: writes that went without transactions from then on could be cut off half-way."""
+    connection = connect(newborn, DATABASE, max_pool_size=4, server_selection_timeout_ms=5_000)
+    calls: list[Callable[[], object]] = [
+        lambda: mongo_connection.ask_server(connection),
+        lambda: run_transaction(connection, lambda session: connection.collection("rows").find_one(session=session)),
+    ]
+    for call in calls:
+        error = await read_error(connection, call)
+        assert error.retryable
+        assert "is starting" in error.message
+    store = MongoStore(connection, versions_kept=5)
+    selector = DeleteSelector(source_ids=("notes/a",))
+    with pytest.raises(StorageUnavailableError, match="is starting"):
+        await store.delete(selector, now=datetime.now(UTC))
+    host = newborn.removeprefix("mongodb://").partition("/")[0]
+    with MongoClient[Row](newborn) as client:
+        client.admin.command({"replSetInitiate": {"_id": "memory", "members": [{"_id": 0, "host": host}]}})
+        await_true(lambda: client.admin.command("hello")["isWritablePrimary"])
+    assert (await store.delete(selector, now=datetime.now(UTC))).deleted_documents == 0
+    assert store._has_transactions
+    await connection.close()
 
 
 # --- a disk that is really full ---------------------------------------------------------------------------------------
