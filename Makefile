@@ -9,7 +9,7 @@ SOURCES := memory_core tasks flows deployments tests benchmarks
 PEERS := $(VENV)/peers
 PEERS_STAMP := $(PEERS)/.installed
 
-.PHONY: demo test fuzz lint check format lock clean eval bench-chunk bench-chunk-quality bench-embed bench-persist
+.PHONY: demo test fuzz lint check format lock clean eval bench-chunk bench-chunk-quality bench-embed bench-persist bench-crash
 
 demo: $(STAMP)
 	@MEMORY_HOME=$(CURDIR)/.memory $(BIN)/python -m deployments.demo
@@ -55,6 +55,10 @@ bench-embed: $(STAMP)
 # What storing and listing cost on MongoDB, against a bare insert and a small memory (MEMORY_CORPORA): a few minutes.
 bench-persist: $(STAMP)
 	@PYTHONPATH=$(CURDIR) $(BIN)/python benchmarks/persist.py $(ARGS)
+
+# What a memory loses when its writers and its MongoDB are killed: make bench-crash ARGS="--kills 200 --mode stand-alone".
+bench-crash: $(STAMP)
+	@PYTHONPATH=$(CURDIR) $(BIN)/python benchmarks/crash.py $(ARGS)
 
 # Write the locks anew after a change of pyproject.toml. What both name has one version.
 COMPILE := $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11

@@ -73,6 +73,12 @@ def open_paid(session_home: Path, vendor: str, databases: dict[str, str]) -> Ope
 
 
 @pytest.fixture
+def open_wide(session_home: Path, vendor: str, databases: dict[str, str]) -> Open:
+    """Opens a core with the usual chunks, on a database of its own: one memory has one recipe."""
+    return partial(open_memory, session_home, f"{databases[vendor]}_wide", vendor, CHUNK_SIZE_TOKENS="400")
+
+
+@pytest.fixture
 async def paid(open_paid: Open, vendor: str) -> AsyncGenerator[PaidMemory]:
     """A core, with nothing learned yet about its provider."""
     with TimedProvider(vendor) as provider:
@@ -342,13 +348,13 @@ def _make_dense() -> dict[str, str]:
 
 @pytest.mark.parametrize("vendor", ["openai"], indirect=True)
 async def test_dense_texts_fit_the_providers_own_measure(
-    open_paid: Open, vendor: str, monkeypatch: pytest.MonkeyPatch
+    open_wide: Open, vendor: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A provider to which every byte is a token refuses, and gets smaller requests, never the same one again."""
     monkeypatch.setattr(fake_provider, "count_words", _count_bytes)
     limit = 60_000
     with TimedProvider(vendor, request_tokens=limit) as provider:
-        async with open_paid(provider, CHUNK_SIZE_TOKENS="400", EMBEDDING_REQUEST_TOKENS=str(limit)) as paid:
+        async with open_wide(provider, EMBEDDING_REQUEST_TOKENS=str(limit)) as paid:
             contents = _make_dense()
             outcomes = await paid.store_all(contents)
 
@@ -362,13 +368,13 @@ async def test_dense_texts_fit_the_providers_own_measure(
     assert set(provider.paid.values()) == {1}
 
 
-async def test_a_long_document_has_windows_in_order(open_paid: Open, vendor: str) -> None:
+async def test_a_long_document_has_windows_in_order(open_wide: Open, vendor: str) -> None:
     """40,000 tokens: a contextual model sees consecutive windows below its 32,000, and the document records them."""
     words = "lease batch index retry token schema vector chunk memory agent".split()
     draw = random.Random(5)
     sections = [f"## Part {number}\n\n{' '.join(draw.choices(words, k=330))} end{number}." for number in range(120)]
     with TimedProvider(vendor) as provider:
-        async with open_paid(provider, CHUNK_SIZE_TOKENS="400") as paid:
+        async with open_wide(provider) as paid:
             outcome = await paid.store("long/one", "\n\n".join(sections))
 
             assert outcome.outcome is Outcome.CREATED
