@@ -62,13 +62,26 @@ async def read_log(core: Core, identifier: str) -> LogRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffRun:
-    """A unified diff of two versions; no lines where their texts are equal."""
+    """A unified diff of two versions, "" where their texts are equal."""
 
-    lines: Sequence[str]
+    document: StoredDocument
+    old: int
+    new: int
+    diff: str
 
-    def show(self) -> None:
+    def show(self, *, as_json: bool) -> None:
         """Print it, exactly through a pipe."""
-        print_text("".join(self.lines))
+        if as_json:
+            print_json(
+                {
+                    "sourceId": self.document.state.source_id,
+                    "oldVersion": self.old,
+                    "newVersion": self.new,
+                    "diff": self.diff,
+                }
+            )
+        else:
+            print_text(self.diff)
 
 
 async def diff_versions(core: Core, identifier: str, old: int, new: int) -> DiffRun:
@@ -80,7 +93,8 @@ async def diff_versions(core: Core, identifier: str, old: int, new: int) -> Diff
     document = await find_stored(core, identifier)
     before, after = [await read_version(core, document, version) for version in (old, new)]
     name = document.state.source_id
-    return DiffRun(lines=_unify(before, after, old_name=f"{name} version {old}", new_name=f"{name} version {new}"))
+    lines = _unify(before, after, old_name=f"{name} version {old}", new_name=f"{name} version {new}")
+    return DiffRun(document=document, old=old, new=new, diff="".join(lines))
 
 
 def _unify(before: str, after: str, *, old_name: str, new_name: str) -> list[str]:

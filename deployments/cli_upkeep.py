@@ -120,11 +120,13 @@ def diff(
     source_id: Annotated[str, typer.Argument(help="A source id or a document id.")],
     old: Annotated[int, typer.Argument(min=1, help="A kept version.")],
     new: Annotated[int, typer.Argument(min=1, help="Another one.")],
+    *,
+    as_json: JsonOption = False,
 ) -> None:
     """Print a unified diff between two versions of a document."""
     from deployments.cli_history import diff_versions
 
-    with_core(start_command(), lambda core: diff_versions(core, source_id, old, new)).show()
+    with_core(start_command(), lambda core: diff_versions(core, source_id, old, new)).show(as_json=as_json)
 
 
 @upkeep.command()

@@ -46,7 +46,8 @@ def test_versions_are_told_and_compared(memory: Any) -> None:
         "+three",
         "\\ No newline at end of file",
     ]
-    assert memory.run("diff", "notes/a", "2", "2").stdout == ""
+    same = memory.run_json("diff", "notes/a", "2", "2")
+    assert same == {"sourceId": "notes/a", "oldVersion": 2, "newVersion": 2, "diff": ""}
     unknown = memory.run("diff", "notes/a", "1", "9")
     assert (unknown.returncode, "Kept are: 1, 2" in unknown.stderr) == (1, True)
 
