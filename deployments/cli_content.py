@@ -218,6 +218,8 @@ async def delete_selected(
     Raises:
         ValidationError: none or several of them were given.
     """
+    if [bool(source_ids), document_id is not None, bool(tags)].count(True) != 1:
+        raise ValidationError("Say what to delete: SOURCE_ID, or --id, or --tag. Nothing changed.")
     selector = DeleteSelector(source_ids=tuple(one.strip() for one in source_ids), document_id=document_id, tags=tags)
     if not dry_run:
         await core.store.prepare(core.fingerprint, recipe=core.recipe)

@@ -18,6 +18,8 @@ from memory_core.ports import Core
 from memory_core.restore import restore_document
 from memory_core.wire import log_json, outcome_json, purge_json, trash_json
 
+# As a purge counts the lines of a feed's manifest.
+_MANIFEST_ROWS = "feed_files"
 _KEPT_BY_MONGODB = (
     "MongoDB's own files, its oplog and backups hold what was written until they are overwritten; search indexes of "
     "other machines are built anew at their next search."
@@ -192,6 +194,8 @@ class PurgeRun:
             out.print(f"  flow runs of Prefect: {self.removed_runs:,}")
             out.print(f"  search indexes here: {self.search_folders:,} (the next search builds one)")
             out.print(_KEPT_BY_MONGODB)
+            if _MANIFEST_ROWS in purge.removed:
+                out.print("It came from a directory: remove its file there, or the next ingest stores it again.")
         for one in self.left:
             tell(f"memory: left: {visible(one)}")
 

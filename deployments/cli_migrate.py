@@ -8,18 +8,16 @@ from dataclasses import dataclass, replace
 
 from rich.text import Text
 
+from deployments.cli_transfer import EXIT_FAILED, tell_problems
 from deployments.console import out, print_json, tell
 from deployments.services import Service, acquire
-from deployments.visible_text import visible, visible_line
+from deployments.visible_text import visible_line
 from memory_core.bootstrap import open_foreign_memory
 from memory_core.errors import ConfigError, ValidationError
 from memory_core.migrate import MigrationOptions, MigrationReport, check_source, migrate_memory
 from memory_core.migrate_ports import ForeignMemory, ForeignProgram
 from memory_core.ports import Core, SchemaChange
 from memory_core.settings import Settings
-
-EXIT_FAILED = 1
-_NAMED_PROBLEMS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,10 +76,7 @@ class MigrationRun:
             print_json(report.to_json())
         else:
             out.print(Text(visible_line(report.describe())))
-            for problem in report.problems[:_NAMED_PROBLEMS]:
-                tell(f"  problem: {visible(problem.describe())}")
-            if (more := len(report.problems) - _NAMED_PROBLEMS) > 0:
-                tell(f"  problem: and {more:,} more (--json lists all)")
+            tell_problems(report.problems, word="problem")
         if report.refusal:
             tell(f"memory: {report.refusal}")
         elif not self.confirmed:

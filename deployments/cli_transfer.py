@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +31,7 @@ class ExportRun:
             print_json(self.report.to_json())
         else:
             out.print(Text(visible_line(self.report.describe())))
-            _tell_problems(self.report.left_out)
+            tell_problems(self.report.left_out)
         return EXIT_FAILED if self.report.left_out else 0
 
 
@@ -54,7 +55,7 @@ class ImportRun:
             out.print(Text(visible_line(report.describe())))
             for note in report.notes:
                 out.print(Text(visible_line(note)))
-            _tell_problems(report.problems)
+            tell_problems(report.problems)
         if report.refusal:
             tell(f"memory: {report.refusal}")
         return 0 if report.is_complete else EXIT_FAILED
@@ -65,8 +66,9 @@ async def import_from(core: Core, directory: Path, options: ImportOptions) -> Im
     return ImportRun(report=await import_memory(directory, core=core, options=options))
 
 
-def _tell_problems(problems: tuple[Problem, ...]) -> None:
+def tell_problems(problems: Sequence[Problem], *, word: str = "failed") -> None:
+    """Name the first of them on standard error."""
     for problem in problems[:_NAMED_PROBLEMS]:
-        tell(f"  failed: {visible(problem.describe())}")
-    if len(problems) > _NAMED_PROBLEMS:
-        tell(f"  failed: and {len(problems) - _NAMED_PROBLEMS:,} more (--json lists all)")
+        tell(f"  {word}: {visible(problem.describe())}")
+    if (more := len(problems) - _NAMED_PROBLEMS) > 0:
+        tell(f"  {word}: and {more:,} more (--json lists all)")

@@ -77,13 +77,12 @@ class ImportOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportReport:
-    """What an import did, or (`dry_run`) would do. `notes` are sentences; `refusal` is why it did not start.
+class IntakeReport:
+    """What was brought over, or (`dry_run`) would be. `refusal` is why it did not start.
 
-    `unchanged` documents were there. `tokens` and `texts` were embedded: with vectors that fit, none.
+    `documents` are all of the source; `unchanged` ones were here. `tokens` and `texts` were embedded.
     """
 
-    directory: str
     documents: int
     created: int
     unchanged: int
@@ -91,15 +90,38 @@ class ImportReport:
     tokens: int
     texts: int
     problems: tuple[Problem, ...]
-    notes: tuple[str, ...]
     dry_run: bool = False
     estimate: EmbeddingEstimate | None = None
     refusal: str | None = None
 
     @property
     def is_complete(self) -> bool:
-        """True where everything that the export should hold is there."""
+        """True where everything that the source should hold is here."""
         return not self.problems and self.refusal is None
+
+    def counts_json(self) -> dict[str, object]:
+        """The counts, the estimate and the problems as plain values."""
+        return {
+            "documents": self.documents,
+            "created": self.created,
+            "unchanged": self.unchanged,
+            "failed": len(self.problems),
+            "chunks": self.chunks,
+            "tokensEmbedded": self.tokens,
+            "textsEmbedded": self.texts,
+            "dryRun": self.dry_run,
+            "estimate": self.estimate.to_json() if self.estimate else None,
+            "refusal": self.refusal,
+            "problems": [problem.to_json() for problem in self.problems],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportReport(IntakeReport):
+    """What an import did, or would do. `notes` are sentences. With vectors that fit, nothing was embedded."""
+
+    directory: str
+    notes: tuple[str, ...]
 
     def describe(self) -> str:
         """One sentence for a person."""
@@ -118,21 +140,7 @@ class ImportReport:
 
     def to_json(self) -> dict[str, object]:
         """The report as plain values, ready for `json.dumps`."""
-        return {
-            "directory": self.directory,
-            "documents": self.documents,
-            "created": self.created,
-            "unchanged": self.unchanged,
-            "failed": len(self.problems),
-            "chunks": self.chunks,
-            "tokensEmbedded": self.tokens,
-            "textsEmbedded": self.texts,
-            "dryRun": self.dry_run,
-            "estimate": self.estimate.to_json() if self.estimate else None,
-            "refusal": self.refusal,
-            "notes": list(self.notes),
-            "problems": [problem.to_json() for problem in self.problems],
-        }
+        return {"directory": self.directory, **self.counts_json(), "notes": list(self.notes)}
 
 
 def _count(number: int, word: str) -> str:
