@@ -14,7 +14,8 @@ from pathlib import Path
 
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.chunk.chunk_content import chunk_content
-from memory_core.models import ChunkOptions, ContentType
+from memory_core.chunk_values import ChunkOptions
+from memory_core.models import ContentType
 
 _STATUS = Path("/proc/self/status")
 _BYTES_PER_KB = 1024

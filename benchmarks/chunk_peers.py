@@ -15,7 +15,7 @@ from chunk_texts import Text
 
 from memory_core.adapters.tiktoken_counter import load_encoding, load_tiktoken_counter
 from memory_core.chunk.chunk_content import chunk_content
-from memory_core.models import ChunkOptions
+from memory_core.chunk_values import ChunkOptions
 
 OURS = "ours"
 BARE = "bare pass"

@@ -28,8 +28,9 @@ from memory_core.adapters.embedded_text import TextIndex, TextRow
 from memory_core.adapters.text_terms import TextTerms
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.chunk.chunk_content import chunk_content
+from memory_core.chunk_values import ChunkOptions
 from memory_core.context import choose_basis, rank_words, write_context
-from memory_core.models import ChunkOptions, ContentType
+from memory_core.models import ContentType
 
 SIZE = 400
 JUDGED_AT = 5

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 from crash_texts import read_uri
 
-from memory_core.models import HitRow, Outcome, hash_text
+from memory_core.answers import HitRow
+from memory_core.models import Outcome, hash_text
 
 Row: TypeAlias = dict[str, Any]
 

@@ -21,9 +21,11 @@ from crash_texts import SOURCES, Draft, draft_next, read_uri
 
 from memory_core.adapters.mongo_connection import MongoConnection
 from memory_core.errors import AgentMemoryError
-from memory_core.models import Outcome, Provenance, StoreContentRequest, StoreRequest
-from memory_core.ports import Core, DeleteSelector
+from memory_core.models import Outcome, StoreRequest
+from memory_core.ports import Core
 from memory_core.store_content import store_content
+from memory_core.store_ports import DeleteSelector
+from memory_core.store_request import Provenance, StoreContentRequest
 
 _MAX_BATCH = 6
 _DELETIONS = 0.12

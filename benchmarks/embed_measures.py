@@ -27,20 +27,13 @@ from tokenizers import Tokenizer
 from memory_core.adapters.local_embedder import WINDOW_TOKENS, ModelFiles, load_local_embedder
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.chunk.chunk_content import chunk_content
+from memory_core.chunk_values import ChunkOptions, readable_text
 from memory_core.context import choose_basis, embedding_input, rank_words, write_context
-from memory_core.models import (
-    ChunkOptions,
-    ContentType,
-    Outcome,
-    Provenance,
-    StoreContentRequest,
-    StoreOutcome,
-    StoreRequest,
-    readable_text,
-)
+from memory_core.models import ContentType, Outcome, StoreOutcome, StoreRequest
 from memory_core.ports import Core
 from memory_core.rules import default_options
 from memory_core.store_content import store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 
 OURS = "local embedder"
 BARE_POOL = "bare session, a thread per processor"

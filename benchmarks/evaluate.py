@@ -31,24 +31,16 @@ from chunk_texts import find_corpora
 
 from deployments.cli_eval import make_table, rank_questions
 from deployments.services import Service, acquire, stop
+from memory_core.answers import SearchMode
 from memory_core.bootstrap import build_core
+from memory_core.chunk_values import Chunk, ChunkingResult, ChunkingStats
 from memory_core.embedding_settings import ContextPolicy
 from memory_core.evaluate import Place, Question, Scores, evaluate
-from memory_core.models import (
-    Chunk,
-    ChunkedDocument,
-    ChunkingResult,
-    ChunkingStats,
-    Document,
-    Outcome,
-    Provenance,
-    SearchMode,
-    StoreContentRequest,
-    StoreRequest,
-)
+from memory_core.models import ChunkedDocument, Document, Outcome, StoreRequest
 from memory_core.ports import ChunkStage, Core, Stages
 from memory_core.settings import Settings, load_settings
 from memory_core.store_content import PLAIN_STAGES, store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 
 CUTS = (5, 10, 20)
 CONTEXTUAL, CHUNKING = "contextual-eval", "chunking-eval"

@@ -20,7 +20,7 @@ from persist_measures import Place, store
 from memory_core.adapters.mongo_connection import Row
 from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS
 from memory_core.paging import EXACT_TOTAL
-from memory_core.ports import ListQuery
+from memory_core.store_ports import ListQuery
 
 TAGS = FEEDS = 10
 FIRST_PAGE, TAGGED_PAGE, BY_ID = "first page", "first page with a tag", "get by id"

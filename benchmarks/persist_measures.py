@@ -23,20 +23,12 @@ from memory_core.adapters.mongo_connection import MongoConnection, Row, connect
 from memory_core.bootstrap import build_core
 from memory_core.chunk.chunk_content import chunk_documents
 from memory_core.embed import embed_documents
-from memory_core.models import (
-    ChunkedDocument,
-    Document,
-    EmbeddedDocument,
-    Outcome,
-    Provenance,
-    StoreContentRequest,
-    StoreOutcome,
-    StoreRequest,
-)
+from memory_core.models import ChunkedDocument, Document, EmbeddedDocument, Outcome, StoreOutcome, StoreRequest
 from memory_core.persist import persist_documents
 from memory_core.ports import Core, Stages
 from memory_core.settings import load_settings
 from memory_core.store_content import PLAIN_STAGES, store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 from memory_core.validate import validate_requests
 
 _BATCH_DOCUMENTS = 32

@@ -14,7 +14,8 @@ from deployments.cli_app import app, run_app, start_command, with_core
 from deployments.cli_options import CostOption, JsonOption
 from deployments.cli_upkeep import upkeep
 from deployments.services import Service
-from memory_core.models import ContentType, SearchMode
+from memory_core.answers import SearchMode
+from memory_core.models import ContentType
 
 app.add_typer(upkeep)
 
@@ -91,7 +92,7 @@ def search(
 ) -> None:
     """Find what answers a question, with the exact place that it came from."""
     from deployments.console import print_answer, print_json
-    from memory_core.models import SearchFilters
+    from memory_core.answers import SearchFilters
     from memory_core.search import search_knowledge
     from memory_core.wire import answer_json
 
@@ -138,7 +139,7 @@ def list_command(
 ) -> None:
     """List what is stored, the newest first."""
     from deployments.console import print_json, print_listing
-    from memory_core.ports import ListQuery
+    from memory_core.store_ports import ListQuery
     from memory_core.wire import listing_json
 
     wanted = ListQuery(limit=limit, offset=offset, after=after, tag=tag.strip().lower() if tag else None)

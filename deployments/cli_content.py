@@ -16,25 +16,19 @@ from deployments.visible_text import visible_line
 from memory_core.adapters.file_readers import read_text_file
 from memory_core.adapters.file_types import content_type_of
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
+from memory_core.answers import Deletion, StoredDocument
 from memory_core.chunk.chunk_content import chunk_content
+from memory_core.chunk_values import ChunkingResult, ChunkOptions
 from memory_core.errors import ConflictError, NotFoundError, SyncError, ValidationError
 from memory_core.files import MAX_FILE_BYTES, FileText
 from memory_core.identity import fold_content_type
 from memory_core.languages import language_of
-from memory_core.models import (
-    ChunkingResult,
-    ChunkOptions,
-    ContentType,
-    Deletion,
-    Outcome,
-    Provenance,
-    StoreContentRequest,
-    StoredDocument,
-    StoreRequest,
-)
-from memory_core.ports import Core, DeleteSelector
+from memory_core.models import ContentType, Outcome, StoreRequest
+from memory_core.ports import Core
 from memory_core.rules import normalise_text
 from memory_core.settings import Settings
+from memory_core.store_ports import DeleteSelector
+from memory_core.store_request import Provenance, StoreContentRequest
 from memory_core.submissions import stage_request
 from memory_core.validate import parse_request
 from memory_core.wire import chunking_json, deletion_json

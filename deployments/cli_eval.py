@@ -17,13 +17,14 @@ from pydantic import Field
 from pydantic import ValidationError as PydanticError
 
 from deployments.console import out, print_json
+from memory_core.answers import SearchMode, StoredDocument
 from memory_core.errors import NotFoundError, SearchError, ValidationError
 from memory_core.evaluate import Place, Question, Scores, evaluate
-from memory_core.models import SearchMode, StoredDocument, WireModel
 from memory_core.ports import Core
 from memory_core.rules import normalise_text
 from memory_core.search import MAX_QUERY_CHARS, search_knowledge
 from memory_core.settings import Settings
+from memory_core.store_request import WireModel
 
 _NOTHING_SEARCHED = "Nothing was searched."
 _NUMBER = re.compile(r"[0-9]{1,6}")

@@ -13,7 +13,8 @@ from deployments.cli_content import EXIT_FAILED, StoreRun, find_stored, read_ver
 from deployments.console import out, print_json, print_text, tell
 from deployments.submit import delete_runs
 from deployments.visible_text import visible, visible_line
-from memory_core.models import Purge, StoredDocument, StoredVersion, TrashedDocument
+from memory_core.answers import Purge, StoredDocument, TrashedDocument
+from memory_core.models import StoredVersion
 from memory_core.ports import Core
 from memory_core.restore import restore_document
 from memory_core.wire import log_json, outcome_json, purge_json, trash_json

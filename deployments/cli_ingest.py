@@ -13,9 +13,10 @@ from deployments.submit import RunResult, run_directory
 from deployments.visible_text import visible, visible_line
 from memory_core.costs import check_max_cost
 from memory_core.errors import ValidationError
-from memory_core.ports import Core, Feed
+from memory_core.ports import Core
 from memory_core.sync.values import SyncReport
 from memory_core.sync_feed import FeedPlan, feed_of_path
+from memory_core.work_ports import Feed
 
 EXIT_FAILED = 1
 

@@ -16,8 +16,9 @@ from memory_core.bootstrap import open_foreign_memory
 from memory_core.errors import ConfigError, ValidationError
 from memory_core.migrate import MigrationOptions, MigrationReport, check_source, migrate_memory
 from memory_core.migrate_ports import ForeignMemory, ForeignProgram
-from memory_core.ports import Core, SchemaChange
+from memory_core.ports import Core
 from memory_core.settings import Settings
+from memory_core.store_ports import SchemaChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

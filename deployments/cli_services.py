@@ -16,9 +16,10 @@ from deployments.services import Service, ServiceStatus, acquire, read_status, s
 from deployments.visible_text import visible, visible_line
 from memory_core.errors import AgentMemoryError
 from memory_core.health import StoreHealth
-from memory_core.ports import ActiveSpace, Core, Progress
+from memory_core.ports import Core, Progress
 from memory_core.repair import RepairReport
 from memory_core.settings import Settings
+from memory_core.store_ports import ActiveSpace
 
 EXIT_FAILED = 1
 _Found: TypeAlias = tuple[RepairReport, ActiveSpace | None, str]

@@ -18,18 +18,12 @@ from rich.table import Table
 from rich.text import Text
 
 from deployments.visible_text import visible, visible_json, visible_line
+from memory_core.answers import Hit, SearchAnswer, SourceListing
+from memory_core.chunk_values import Chunk, ChunkingResult, ChunkOptions, readable_text
 from memory_core.identity import shorten
-from memory_core.models import (
-    Chunk,
-    ChunkingResult,
-    ChunkOptions,
-    Hit,
-    SearchAnswer,
-    SourceListing,
-    readable_text,
-)
-from memory_core.ports import Feed, Progress
+from memory_core.ports import Progress
 from memory_core.sync.values import FileOutcome, SyncReport
+from memory_core.work_ports import Feed
 
 _PASSAGE_CHARS = 480
 _NAMED_FILES = 10

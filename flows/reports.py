@@ -8,9 +8,9 @@ import httpx
 import structlog
 from prefect.artifacts import acreate_table_artifact
 
-from memory_core.ports import Feed
 from memory_core.reembed_values import ReembedReport, ReembedResult
 from memory_core.sync.values import FileOutcome, SyncReport
+from memory_core.work_ports import Feed
 
 MAX_NAMED_FILES = 200
 

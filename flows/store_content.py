@@ -17,12 +17,14 @@ from prefect.states import Completed, Failed
 from flows.leases import LEASE_SECONDS, hold_submissions
 from memory_core.bootstrap import current_core
 from memory_core.errors import ValidationError
-from memory_core.models import Outcome, Provenance, StoreContentRequest, StoreRequest
-from memory_core.ports import Core, Stages, Submission
+from memory_core.models import Outcome, StoreRequest
+from memory_core.ports import Core, Stages
 from memory_core.store_content import PLAIN_STAGES, store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 from memory_core.submissions import stage_request
 from memory_core.validate import parse_request
 from memory_core.wire import outcome_json
+from memory_core.work_ports import Submission
 from tasks.stages import TASK_STAGES
 
 MAX_OPEN_SUBMISSIONS = 1_000

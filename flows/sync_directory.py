@@ -24,12 +24,13 @@ from memory_core.costs import EmbeddingEstimate, check_max_cost, is_paid, refuse
 from memory_core.embedding_estimate import EmbeddingEstimator
 from memory_core.errors import AgentMemoryError, NotFoundError, ValidationError
 from memory_core.models import Outcome, StoreOutcome
-from memory_core.ports import Core, Feed, Progress
+from memory_core.ports import Core, Progress
 from memory_core.provider_limits import limits_of
 from memory_core.store_content import store_content
 from memory_core.sync.plan import batches, deletions_need_confirmation
 from memory_core.sync.values import Action, FileOutcome, FileReport, PlannedFile, SyncReport
 from memory_core.sync_feed import FeedPlan, feed_of_path, report_untouched
+from memory_core.work_ports import Feed
 from tasks.directory import plan_task, prune_task, read_task, record_task
 from tasks.stages import TASK_STAGES
 from tasks.task_options import unwalked

@@ -26,7 +26,7 @@ from memory_core.embedding_draft import (
     situate_draft,
     text_to_rank,
 )
-from memory_core.embedding_ports import SituateRequest
+from memory_core.embedding_ports import EmbeddingKind, SituateRequest
 from memory_core.embedding_settings import ContextPolicy
 from memory_core.errors import (
     AgentMemoryError,
@@ -39,7 +39,6 @@ from memory_core.models import (
     ChunkedDocument,
     EmbeddedChunk,
     EmbeddedDocument,
-    EmbeddingKind,
     Failure,
     Fingerprint,
     PastRow,

@@ -6,9 +6,10 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from memory_core.chunk_values import Chunk, readable_text
 from memory_core.context import choose_basis, embedding_input, rank_words, write_context
 from memory_core.embedding_settings import ContextPolicy
-from memory_core.models import Chunk, ChunkedDocument, ContextBasis, StoredChunkKey, hash_text, readable_text
+from memory_core.models import ChunkedDocument, ContextBasis, StoredChunkKey, hash_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

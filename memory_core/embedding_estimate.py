@@ -13,14 +13,16 @@ from dataclasses import replace
 from typing import Final, cast
 
 from memory_core.calibration import Calibration
+from memory_core.chunk_values import readable_text
 from memory_core.costs import EmbeddingEstimate, estimate_cost
 from memory_core.embedding_draft import Draft, DraftRules, brought_keys, draft_document, text_to_rank
 from memory_core.embedding_plan import Unit, lay_out, pack
 from memory_core.embedding_ports import ProviderLimits, SituateRequest
 from memory_core.embedding_settings import ContextPolicy
-from memory_core.models import ChunkedDocument, Document, Fingerprint, Plan, StoredChunkKey, StoreRequest, readable_text
-from memory_core.ports import Core, MemoryStore, Stages
+from memory_core.models import ChunkedDocument, Document, Fingerprint, Plan, StoredChunkKey, StoreRequest
+from memory_core.ports import Core, Stages
 from memory_core.situate import SituateUsage, estimate_usage
+from memory_core.store_ports import MemoryStore
 
 # About 30 MB of hashes; beyond that a text may be counted twice.
 _REMEMBERED_TEXTS: Final = 200_000

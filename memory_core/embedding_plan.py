@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory_core.calibration import START_FACTOR, at_most
-from memory_core.embedding_ports import ProviderLimits, ProviderRequest
+from memory_core.embedding_ports import EmbeddingKind, ProviderLimits, ProviderRequest
 from memory_core.errors import EmbeddingError
-from memory_core.models import EmbeddingKind, Vector
+from memory_core.models import Vector
 from memory_core.ports import TokenCounter
 
 _NEAR_DIVISOR: Final = 4  # a cut moves to a blank within this part of the text

@@ -9,9 +9,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Literal, Protocol, TypeAlias
 
-from memory_core.models import EmbeddingKind, Vector
+from memory_core.models import Vector
+
+EmbeddingKind: TypeAlias = Literal["document", "query"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingUsage:
+    """What an embedding call consumed."""
+
+    tokens: int
+    requests: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingResult:
+    """Vectors that mirror the groups given: `groups[d]` is a float32 array of shape (texts of d, dimensions).
+
+    `windows[d][t]` says in how many windows text t of group d was embedded and averaged; 1 for almost every text.
+    `spans[d]` is how many texts each window of a long document has, where a contextual model saw it in several; and
+    `cached[d]` how many texts of the group had been paid for before.
+    """
+
+    groups: Sequence[Vector]
+    windows: Sequence[Sequence[int]]
+    usage: EmbeddingUsage
+    spans: Sequence[tuple[int, ...]] = ()
+    cached: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,10 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from memory_core.answers import StoredDocument
 from memory_core.errors import NotFoundError
 from memory_core.health import STORED_AGAIN, FaultKind, Finding, HealthLimits, StoreHealth
-from memory_core.models import DocumentState, StoredDocument, hash_text
-from memory_core.ports import Core, MemoryStore, Progress
+from memory_core.models import DocumentState, hash_text
+from memory_core.ports import Core, Progress
+from memory_core.store_ports import MemoryStore
 
 _BYTES_PER_MB: Final = 1_000_000
 _PAGE: Final = 50

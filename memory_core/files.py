@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from memory_core.models import MAX_CONTENT_CHARS, ContentType
+from memory_core.models import ContentType
+from memory_core.store_request import MAX_CONTENT_CHARS
 
 # Four bytes a character at most; a file above this cannot be a document of 5,000,000 characters.
 MAX_FILE_BYTES = MAX_CONTENT_CHARS * 4

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from memory_core.models import LegAnswer, LegHit
+from memory_core.answers import LegAnswer, LegHit
 
 DEFAULT_WEIGHT: Final = 0.5
 FLOOR_RANK: Final = 100

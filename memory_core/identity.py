@@ -8,7 +8,8 @@ import unicodedata
 from collections.abc import Iterator
 from html import unescape
 
-from memory_core.models import MAX_SOURCE_ID_CHARS, ContentType
+from memory_core.models import ContentType
+from memory_core.store_request import MAX_SOURCE_ID_CHARS
 
 SOURCE_ID_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]*")
 SLUG_CHARS = 96

@@ -14,17 +14,9 @@ from typing import Any, Final, TypeVar, cast
 from memory_core.errors import ValidationError
 from memory_core.identity import derive_title, fold_content_type
 from memory_core.migrate_ports import ForeignRow
-from memory_core.models import (
-    Attributes,
-    ContentType,
-    Past,
-    Provenance,
-    StoreContentRequest,
-    StoredVersion,
-    StoreRequest,
-    hash_text,
-)
+from memory_core.models import Attributes, ContentType, Past, StoredVersion, StoreRequest, hash_text
 from memory_core.rules import normalise_text
+from memory_core.store_request import Provenance, StoreContentRequest
 
 CHANNEL: Final = "migrate"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from memory_core.errors import ValidationError
-from memory_core.ports import ListQuery
+from memory_core.store_ports import ListQuery
 
 # A total is counted up to here. Beyond it a listing says "10000+": counting everything would grow with the memory.
 EXACT_TOTAL = 10_000

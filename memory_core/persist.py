@@ -14,8 +14,9 @@ import numpy as np
 
 from memory_core.errors import InternalError, StorageError
 from memory_core.models import Conflict, EmbeddedDocument, Failure, Outcome, StoreOutcome, Vector
-from memory_core.ports import Core, DocumentWrite, WriteResult, WriteVerdict
+from memory_core.ports import Core
 from memory_core.sizes import estimate_row_bytes
+from memory_core.store_ports import DocumentWrite, WriteResult, WriteVerdict
 
 # Small documents share a transaction up to this many bytes of rows: large enough to spread the cost of a commit,
 # small enough that a lost race undoes little.

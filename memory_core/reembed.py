@@ -17,19 +17,8 @@ from memory_core.costs import is_paid
 from memory_core.embedding_estimate import EmbeddingEstimator
 from memory_core.errors import AgentMemoryError, ConflictError, NotFoundError
 from memory_core.languages import choose_language
-from memory_core.models import (
-    ContextBasis,
-    Document,
-    Failure,
-    Fingerprint,
-    Outcome,
-    Plan,
-    Provenance,
-    StoreContentRequest,
-    StoreOutcome,
-    StoreRequest,
-)
-from memory_core.ports import ActiveSpace, Core, MemoryStore, Progress, Stages, StoredEmbedding
+from memory_core.models import ContextBasis, Document, Failure, Fingerprint, Outcome, Plan, StoreOutcome, StoreRequest
+from memory_core.ports import Core, Progress, Stages
 from memory_core.provider_limits import limits_of
 from memory_core.reembed_values import (
     DocumentReport,
@@ -43,6 +32,8 @@ from memory_core.reembed_values import (
 from memory_core.rules import default_options
 from memory_core.spaces import activate, declare, refuse_other_recipe
 from memory_core.store_content import PLAIN_STAGES, store_content
+from memory_core.store_ports import ActiveSpace, MemoryStore, StoredEmbedding
+from memory_core.store_request import Provenance, StoreContentRequest
 
 BATCHES_AT_ONCE: Final = 2
 MAX_FAILED_BATCHES_IN_A_ROW: Final = 3

@@ -6,10 +6,11 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
+from memory_core.answers import Coverage
 from memory_core.costs import EmbeddingEstimate
 from memory_core.errors import ValidationError
-from memory_core.ports import ActiveSpace, Coverage, StoredEmbedding
 from memory_core.spaces import describe_coverage
+from memory_core.store_ports import ActiveSpace, StoredEmbedding
 from memory_core.wire import coverage_json
 
 

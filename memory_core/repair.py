@@ -13,25 +13,16 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, cast
 
+from memory_core.answers import StoredDocument
 from memory_core.errors import NotFoundError
 from memory_core.examine import compare_texts, examine_memory, limits_of_health, read_hash
 from memory_core.health import STORED_AGAIN, FaultKind, Mended, StoreHealth
-from memory_core.models import (
-    Document,
-    Failure,
-    Outcome,
-    Plan,
-    Provenance,
-    StoreContentRequest,
-    StoredChunkKey,
-    StoredDocument,
-    StoreOutcome,
-    StoreRequest,
-    hash_text,
-)
-from memory_core.ports import Core, MemoryStore, Progress, Stages
+from memory_core.models import Document, Failure, Outcome, Plan, StoredChunkKey, StoreOutcome, StoreRequest, hash_text
+from memory_core.ports import Core, Progress, Stages
 from memory_core.spaces import refuse_other
 from memory_core.store_content import PLAIN_STAGES, store_content
+from memory_core.store_ports import MemoryStore
+from memory_core.store_request import Provenance, StoreContentRequest
 from memory_core.wire import outcome_json
 
 _BYTES_PER_MB: Final = 1_000_000

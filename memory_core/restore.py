@@ -6,10 +6,12 @@ it: the next sync would delete it once more, as its file is gone.
 
 from __future__ import annotations
 
+from memory_core.answers import StoredDocument
 from memory_core.errors import NotFoundError
-from memory_core.models import Past, Provenance, StoreContentRequest, StoredDocument, StoreOutcome, StoreRequest
+from memory_core.models import Past, StoreOutcome, StoreRequest
 from memory_core.ports import Core, Stages
 from memory_core.store_content import PLAIN_STAGES, store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 
 
 async def restore_document(identifier: str, *, core: Core, channel: str, stages: Stages = PLAIN_STAGES) -> StoreOutcome:

@@ -14,9 +14,12 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any, cast
 
+from memory_core.chunk_values import ChunkOptions
 from memory_core.errors import ValidationError
 from memory_core.identity import SOURCE_ID_PATTERN, fold_content_type, shorten
-from memory_core.models import (
+from memory_core.models import ContentType
+from memory_core.settings import Settings
+from memory_core.store_request import (
     MAX_CONTENT_CHARS,
     MAX_METADATA_CHARS,
     MAX_METADATA_DEPTH,
@@ -26,12 +29,9 @@ from memory_core.models import (
     MAX_TAGS,
     MAX_TITLE_CHARS,
     MAX_URI_CHARS,
-    ChunkOptions,
-    ContentType,
     StoreContentRequest,
 )
-from memory_core.ports import Feed
-from memory_core.settings import Settings
+from memory_core.work_ports import Feed
 
 MIN_CHUNK_SIZE_TOKENS = 32
 MAX_CHUNK_SIZE_TOKENS = 8_192

@@ -14,23 +14,15 @@ from typing import Final
 
 import structlog
 
+from memory_core.answers import Coverage, Hit, HitRow, LegAnswer, LegHit, SearchAnswer, SearchFilters, SearchMode
+from memory_core.chunk_values import readable_text
 from memory_core.errors import AgentMemoryError, SearchError, ValidationError
 from memory_core.fuse import FusedHit, fuse_legs, rank_alone
 from memory_core.highlight import cut_fragments
-from memory_core.models import (
-    Coverage,
-    Hit,
-    HitRow,
-    LegAnswer,
-    LegHit,
-    SearchAnswer,
-    SearchFilters,
-    SearchMode,
-    Vector,
-    readable_text,
-)
-from memory_core.ports import ActiveSpace, Core, ListQuery
+from memory_core.models import Vector
+from memory_core.ports import Core
 from memory_core.spaces import describe_coverage
+from memory_core.store_ports import ActiveSpace, ListQuery
 
 _log = structlog.get_logger(__name__)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from memory_core.answers import Coverage
 from memory_core.errors import ForeignDatabaseError
-from memory_core.ports import ActiveSpace, Coverage
+from memory_core.store_ports import ActiveSpace
 
 # What this program writes: the number of its last migration.
 SCHEMA_VERSION = 2

@@ -20,7 +20,8 @@ from memory_core.errors import AgentMemoryError, ConflictError, InternalError, T
 from memory_core.identity import is_source_id
 from memory_core.models import Conflict, Document, Failure, Outcome, Plan, StoreOutcome, StoreRequest
 from memory_core.persist import persist_documents
-from memory_core.ports import AttributeWrite, Core, DocumentWrite, Stages
+from memory_core.ports import Core, Stages
+from memory_core.store_ports import AttributeWrite, DocumentWrite
 from memory_core.validate import validate_requests
 
 MAX_ROUNDS = 5

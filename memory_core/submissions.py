@@ -7,8 +7,9 @@ import json
 from dataclasses import replace
 
 from memory_core.models import StoreRequest
-from memory_core.ports import Core, Submission
+from memory_core.ports import Core
 from memory_core.rules import check_request, default_options
+from memory_core.work_ports import Submission
 
 # How long a stager's word counts without a run of its own: until then nobody else takes what it has just accepted.
 STAGE_LEASE_SECONDS = 60.0

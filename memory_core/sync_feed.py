@@ -18,21 +18,15 @@ from memory_core.costs import EmbeddingEstimate
 from memory_core.errors import SyncError, ValidationError
 from memory_core.files import MAX_FILE_BYTES, Blank, Changed, FileReading, FileText, Quarantine, ScannedFile
 from memory_core.languages import choose_language
-from memory_core.models import (
-    MAX_URI_CHARS,
-    DocumentState,
-    Outcome,
-    Provenance,
-    StoreContentRequest,
-    StoreOutcome,
-    StoreRequest,
-    hash_text,
-)
-from memory_core.ports import Core, DeleteSelector, Feed, FileState, ManifestEntry
+from memory_core.models import DocumentState, Outcome, StoreOutcome, StoreRequest, hash_text
+from memory_core.ports import Core
 from memory_core.rules import default_options, normalise_text
+from memory_core.store_ports import DeleteSelector
+from memory_core.store_request import MAX_URI_CHARS, Provenance, StoreContentRequest
 from memory_core.sync.plan import plan_sync
 from memory_core.sync.renames import detect_renames, files_to_hash
 from memory_core.sync.values import Action, FileOutcome, FileReport, PlannedFile, SyncPlan
+from memory_core.work_ports import Feed, FileState, ManifestEntry
 
 # One transaction removes so many in a few seconds; a server may end what takes longer than twenty.
 MAX_PRUNED_DOCUMENTS = 200

@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from memory_core.answers import StoredDocument
 from memory_core.errors import AgentMemoryError, InternalError, NotFoundError, StorageError, ValidationError
-from memory_core.models import PastRow, StoredDocument, hash_text
-from memory_core.ports import ActiveSpace, Core, Progress
+from memory_core.models import PastRow, hash_text
+from memory_core.ports import Core, Progress
+from memory_core.store_ports import ActiveSpace
 from memory_core.transfer_files import (
     TEMPORARY_SUFFIX,
     ExportFolder,

@@ -13,15 +13,11 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 from pydantic import AwareDatetime, Field, StrictBool, StrictInt, StrictStr
 from pydantic import ValidationError as PydanticError
 
+from memory_core.answers import StoredDocument
 from memory_core.errors import ValidationError
-from memory_core.models import (
-    ContentType,
-    PastRow,
-    StoredDocument,
-    StoredVersion,
-    WireModel,
-)
+from memory_core.models import ContentType, PastRow, StoredVersion
 from memory_core.rules import plain_issue
+from memory_core.store_request import WireModel
 
 FORMAT: Final = "agent-memory-export"
 FORMAT_VERSION: Final = 1

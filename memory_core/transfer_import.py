@@ -14,8 +14,9 @@ from pathlib import Path
 from memory_core.costs import EmbeddingEstimate, check_max_cost, refuse_cost
 from memory_core.embedding_estimate import core_of_estimate
 from memory_core.intake import Incoming, Intake
-from memory_core.models import Provenance, StoreRequest
+from memory_core.models import StoreRequest
 from memory_core.ports import Core, Progress
+from memory_core.store_request import Provenance
 from memory_core.transfer_reading import Arrival
 from memory_core.transfer_source import Source, open_source, read_batches
 from memory_core.transfer_values import ImportOptions, ImportReport

@@ -13,17 +13,8 @@ from pydantic import ValidationError as PydanticError
 
 from memory_core.errors import ValidationError
 from memory_core.identity import is_source_id
-from memory_core.models import (
-    Attributes,
-    ContextBasis,
-    Past,
-    PastRow,
-    StoreContentRequest,
-    StoredChunkKey,
-    StoredVersion,
-    Vector,
-    WireModel,
-)
+from memory_core.models import Attributes, ContextBasis, Past, PastRow, StoredChunkKey, StoredVersion, Vector
+from memory_core.store_request import StoreContentRequest, WireModel
 from memory_core.transfer_format import (
     FORMAT,
     FORMAT_VERSION,

@@ -27,13 +27,13 @@ from memory_core.models import (
     Failure,
     Past,
     Plan,
-    StoreContentRequest,
     StoreRequest,
     hash_text,
 )
 from memory_core.ports import Core
 from memory_core.rules import CheckedRequest, check_request, default_options, plain_issue
 from memory_core.spaces import refuse_other_space
+from memory_core.store_request import StoreContentRequest
 
 _SUPERSEDED = "A newer text was stored under this id after this one was accepted; the newer one was kept."
 

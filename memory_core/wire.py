@@ -5,22 +5,19 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from memory_core.models import (
-    Chunk,
-    ChunkingResult,
+from memory_core.answers import (
     Coverage,
     Deletion,
-    Document,
     Hit,
     HitRow,
-    Outcome,
     Purge,
     SearchAnswer,
     SourceListing,
     StoredDocument,
-    StoreOutcome,
     TrashedDocument,
 )
+from memory_core.chunk_values import Chunk, ChunkingResult
+from memory_core.models import Document, Outcome, StoreOutcome
 
 Json: TypeAlias = dict[str, Any]
 

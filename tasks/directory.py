@@ -8,9 +8,9 @@ from prefect import task
 
 from memory_core.bootstrap import current_core
 from memory_core.models import StoreOutcome
-from memory_core.ports import Feed
 from memory_core.sync.values import FileReport, PlannedFile
 from memory_core.sync_feed import BatchReading, FeedPlan, plan_feed, prune_feed, read_batch, record_batch
+from memory_core.work_ports import Feed
 from tasks.retry import DIRECTORY_TIMEOUT_SECONDS
 from tasks.task_options import task_options
 

@@ -9,7 +9,7 @@ from prefect import task
 from memory_core.bootstrap import current_core
 from memory_core.models import Conflict, Failure, StoreOutcome
 from memory_core.persist import persist_documents
-from memory_core.ports import DocumentWrite
+from memory_core.store_ports import DocumentWrite
 from tasks.retry import PERSIST_TIMEOUT_SECONDS
 from tasks.task_options import task_options
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from memory_core.adapters.embedded_record import Record
 from memory_core.adapters.embedded_rows import KnownDocument
-from memory_core.models import DocumentChange
+from memory_core.answers import DocumentChange
 
 OVERLAP: Final = timedelta(seconds=90)
 """Longer than the longest transaction: MongoDB ends one after 60 s."""

@@ -29,7 +29,7 @@ from memory_core.adapters.embedded_plan import (
 from memory_core.adapters.embedded_record import CorruptIndexError
 from memory_core.adapters.embedded_writer import DocumentRows, FolderWriter, View
 from memory_core.errors import IndexUnavailableError, SearchError
-from memory_core.ports import MemoryStore
+from memory_core.store_ports import MemoryStore
 
 _log = structlog.get_logger(__name__)
 _Arguments = ParamSpec("_Arguments")

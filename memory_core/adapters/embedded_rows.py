@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory_core.adapters.embedded_record import CorruptIndexError, Record, journal_path, vectors_path
-from memory_core.models import LegAnswer, LegHit, Vector
+from memory_core.answers import LegAnswer, LegHit
+from memory_core.models import Vector
 
 ANCHORS: Final = 8
 """So many of the newest commits must still be known to the database; else it was set back (restored)."""

@@ -20,9 +20,10 @@ from memory_core.adapters.embedded_refresh import Refresher, in_thread
 from memory_core.adapters.embedded_rows import rank_nearest
 from memory_core.adapters.embedded_writer import View
 from memory_core.adapters.text_terms import TextTerms
+from memory_core.answers import LegAnswer, LegHit, SearchFilters
 from memory_core.errors import SearchError
-from memory_core.models import LegAnswer, LegHit, SearchFilters, Vector
-from memory_core.ports import MemoryStore
+from memory_core.models import Vector
+from memory_core.store_ports import MemoryStore
 
 _WAIT_SECONDS = 0.002
 _SPARE_TEXT_HITS = 64  # room for rows that were replaced, and for equal scores at the end

@@ -18,7 +18,8 @@ from memory_core.adapters.embedded_record import Record, journal_path, vectors_p
 from memory_core.adapters.embedded_rows import JournalEntry, KnownDocument, RowSnapshot, normalise
 from memory_core.adapters.embedded_text import TextIndex, TextRow
 from memory_core.adapters.text_terms import TextTerms
-from memory_core.models import ChunkRow, Vector
+from memory_core.answers import ChunkRow
+from memory_core.models import Vector
 
 _DEAD_ROWS_WORTH_COMPACTION: Final = 4_096
 _COPIED_ROWS = 8_192

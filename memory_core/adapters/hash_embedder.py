@@ -19,8 +19,9 @@ from typing import Final
 import numpy as np
 
 from memory_core.embed import check_groups
+from memory_core.embedding_ports import EmbeddingKind, EmbeddingResult, EmbeddingUsage
 from memory_core.errors import ConfigError
-from memory_core.models import EmbeddingKind, EmbeddingResult, EmbeddingUsage, Vector
+from memory_core.models import Vector
 
 _WORD = re.compile(r"[^\W_]+")
 _RESERVED_WORD: Final = "\0"  # stands for a text without letters and digits; no word can be equal to it

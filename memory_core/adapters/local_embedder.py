@@ -27,8 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory_core.embed import check_groups
+from memory_core.embedding_ports import EmbeddingKind, EmbeddingResult, EmbeddingUsage
 from memory_core.errors import ConfigError, EmbeddingError
-from memory_core.models import EmbeddingKind, EmbeddingResult, EmbeddingUsage, Vector
+from memory_core.models import Vector
 
 WINDOW_TOKENS: Final = 512  # with the two marks around it; windows of 256 cost 5 points of recall
 DIMENSIONS: Final = 384

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from memory_core.adapters.file_readers import read_text_file, scan_directory
 from memory_core.files import DirectoryScan, FileReading
-from memory_core.ports import Feed
+from memory_core.work_ports import Feed
 
 
 class LocalFiles:

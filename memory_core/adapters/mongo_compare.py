@@ -16,7 +16,7 @@ from pymongo.client_session import ClientSession
 from memory_core.adapters.mongo_connection import MongoConnection, Row
 from memory_core.adapters.mongo_indexes import DOCUMENTS, SUBMISSIONS, TRASH
 from memory_core.models import Past
-from memory_core.ports import DocumentWrite
+from memory_core.store_ports import DocumentWrite
 from memory_core.wire import ingest_block
 
 

@@ -17,9 +17,10 @@ from pymongo.client_session import ClientSession
 from memory_core.adapters.mongo_connection import MongoConnection, Row, run_transaction
 from memory_core.adapters.mongo_indexes import CHUNKS, DOCUMENTS, TRASH
 from memory_core.adapters.mongo_intents import Intent, announced
+from memory_core.answers import Deletion
 from memory_core.errors import ConflictError, ValidationError
-from memory_core.models import Deletion, Holder
-from memory_core.ports import DeleteSelector
+from memory_core.models import Holder
+from memory_core.store_ports import DeleteSelector
 
 _MAX_TRIES = 5
 # Of one transaction: deleting a row brings it and its neighbours, with their vectors, into the server's cache.

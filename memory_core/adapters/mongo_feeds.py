@@ -13,8 +13,8 @@ from memory_core.adapters.mongo_indexes import FEED_FILES, FEEDS
 from memory_core.adapters.mongo_leases import lease_row, read_holder
 from memory_core.errors import NotFoundError, ValidationError
 from memory_core.models import Holder
-from memory_core.ports import Feed, FileState, ManifestEntry
 from memory_core.rules import refuse_overlap
+from memory_core.work_ports import Feed, FileState, ManifestEntry
 
 
 class MongoFeedStore:

@@ -6,7 +6,7 @@ from bson import ObjectId
 
 from memory_core.adapters.mongo_connection import MongoConnection, Row
 from memory_core.adapters.mongo_indexes import DOCUMENTS
-from memory_core.models import SearchFilters
+from memory_core.answers import SearchFilters
 
 
 def find_document_ids(connection: MongoConnection, filters: SearchFilters) -> frozenset[str]:

@@ -35,8 +35,8 @@ from memory_core.adapters.mongo_sweeps import ORPHAN_AGE, owned_bodies
 from memory_core.adapters.mongo_texts import StoredTexts, read_texts
 from memory_core.health import FaultKind, Finding, HealthLimits, StoreHealth
 from memory_core.models import Holder
-from memory_core.ports import FileState
 from memory_core.spaces import describe_move
+from memory_core.work_ports import FileState
 
 OPEN_STATES = ("staged", "running")
 # The server forgets by itself what is too old, once a minute: only what it left is a fault.

@@ -14,9 +14,10 @@ from bson import ObjectId
 from memory_core.adapters import mongo_rows as rows
 from memory_core.adapters.mongo_connection import MongoConnection, Row
 from memory_core.adapters.mongo_indexes import DOCUMENTS
-from memory_core.models import ChunkTally, SourceListing
+from memory_core.answers import SourceListing
+from memory_core.models import ChunkTally
 from memory_core.paging import EXACT_TOTAL, Position, find_start, write_cursor
-from memory_core.ports import ListQuery
+from memory_core.store_ports import ListQuery
 
 _NEWEST_FIRST = [("updatedAt", -1), ("_id", -1)]
 

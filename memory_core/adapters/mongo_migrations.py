@@ -15,8 +15,8 @@ from memory_core.adapters.mongo_connection import MongoConnection, Row
 from memory_core.adapters.mongo_indexes import META, create_indexes
 from memory_core.adapters.mongo_schema import apply_validators
 from memory_core.adapters.mongo_spaces import META_ID, read_space, refuse_foreign_rows
-from memory_core.ports import ActiveSpace, SchemaChange, SchemaStep
 from memory_core.spaces import SCHEMA_VERSION, refuse_other_schema
+from memory_core.store_ports import ActiveSpace, SchemaChange, SchemaStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

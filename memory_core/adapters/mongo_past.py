@@ -9,7 +9,8 @@ from bson import ObjectId
 from memory_core.adapters import mongo_rows as rows
 from memory_core.adapters.mongo_connection import MongoConnection, Row
 from memory_core.adapters.mongo_indexes import CHUNKS, DOCUMENTS
-from memory_core.models import ChunkTally, PastRow, StoredDocument
+from memory_core.answers import StoredDocument
+from memory_core.models import ChunkTally, PastRow
 
 _ROW_FIELDS = (*rows.KEY_FIELDS, "revision", "embedding", "embeddingWindows")
 

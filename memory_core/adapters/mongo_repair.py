@@ -33,8 +33,8 @@ from memory_core.adapters.mongo_spaces import read_space, refuse_foreign_rows
 from memory_core.adapters.mongo_sweeps import ORPHAN_AGE, end_grace, owned_bodies
 from memory_core.adapters.mongo_texts import StoredTexts, read_texts
 from memory_core.health import FaultKind, Mended
-from memory_core.ports import FileState
 from memory_core.spaces import refuse_other_schema
+from memory_core.work_ports import FileState
 
 _AT_ONCE = 1_000
 _PARENTS_AT_ONCE = 100

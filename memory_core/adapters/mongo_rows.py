@@ -13,10 +13,10 @@ import numpy as np
 from bson import Binary, ObjectId
 
 from memory_core.adapters.mongo_connection import Row
+from memory_core.answers import ChunkRow, HitRow, StoredDocument
+from memory_core.chunk_values import ChunkOptions
 from memory_core.models import (
     Attributes,
-    ChunkOptions,
-    ChunkRow,
     ChunkTally,
     ContentType,
     ContextBasis,
@@ -25,9 +25,7 @@ from memory_core.models import (
     EmbeddedChunk,
     EmbeddedDocument,
     Fingerprint,
-    HitRow,
     StoredChunkKey,
-    StoredDocument,
     StoredVersion,
     Vector,
 )

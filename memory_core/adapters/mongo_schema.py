@@ -12,14 +12,8 @@ from pymongo.errors import OperationFailure
 from memory_core.adapters.mongo_connection import Row
 from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS
 from memory_core.adapters.mongo_rows import PART_CHARS
-from memory_core.models import (
-    MAX_SOURCE_ID_CHARS,
-    MAX_TAG_CHARS,
-    MAX_TAGS,
-    MAX_TITLE_CHARS,
-    MAX_URI_CHARS,
-    ContentType,
-)
+from memory_core.models import ContentType
+from memory_core.store_request import MAX_SOURCE_ID_CHARS, MAX_TAG_CHARS, MAX_TAGS, MAX_TITLE_CHARS, MAX_URI_CHARS
 
 # A row that was there before the rules and breaks one can still be mended; every other row is held to them.
 _LEVEL = "moderate"

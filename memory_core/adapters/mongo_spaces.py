@@ -18,10 +18,11 @@ from memory_core.adapters.mongo_connection import MongoConnection, Row
 from memory_core.adapters.mongo_indexes import CHUNKS, DOCUMENTS, META
 from memory_core.adapters.mongo_leases import lease_row, read_holder
 from memory_core.adapters.mongo_rows import read_options
+from memory_core.answers import Coverage
 from memory_core.errors import ForeignDatabaseError, NotFoundError
 from memory_core.models import ContentType, Fingerprint, Holder
-from memory_core.ports import ActiveSpace, Coverage, RowSizes, StoredEmbedding
 from memory_core.spaces import SCHEMA_VERSION, activate, adopt_recipe, declare, refuse_other_schema, refuse_other_space
+from memory_core.store_ports import ActiveSpace, RowSizes, StoredEmbedding
 
 META_ID = "memory"
 _EMBEDDING_FIELDS = (

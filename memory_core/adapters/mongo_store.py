@@ -32,28 +32,22 @@ from memory_core.adapters.mongo_spaces import MongoSpaces, read_space
 from memory_core.adapters.mongo_sweeps import USUAL_RETENTION, Retention, living_ids, sweep
 from memory_core.adapters.mongo_trash import count_traces, read_traces, read_trash, remove_traces, renew_lineage
 from memory_core.adapters.mongo_writes import WriteRules, write_group, write_in_parts
-from memory_core.errors import ForeignDatabaseError, NotFoundError
-from memory_core.health import NO_LIMITS, FaultKind, HealthLimits, Mended, StoreHealth
-from memory_core.models import (
+from memory_core.answers import (
     ChunkRow,
-    ChunkTally,
     Deletion,
     DocumentChange,
-    DocumentState,
-    EmbeddedDocument,
-    Fingerprint,
     HitRow,
-    Holder,
-    PastRow,
     Purge,
     SearchFilters,
     SourceListing,
-    StoredChunkKey,
     StoredDocument,
     TrashedDocument,
 )
-from memory_core.ports import ActiveSpace, DeleteSelector, DocumentWrite, ListQuery, SchemaChange, WriteResult
+from memory_core.errors import ForeignDatabaseError, NotFoundError
+from memory_core.health import NO_LIMITS, FaultKind, HealthLimits, Mended, StoreHealth
+from memory_core.models import ChunkTally, DocumentState, EmbeddedDocument, Fingerprint, Holder, PastRow, StoredChunkKey
 from memory_core.spaces import refuse_other
+from memory_core.store_ports import ActiveSpace, DeleteSelector, DocumentWrite, ListQuery, SchemaChange, WriteResult
 
 _TRANSACTION_SHARE_OF_CACHE = 0.08
 # Where serverStatus is not allowed: the smallest cache that MongoDB accepts, so that the guard errs on the safe side.

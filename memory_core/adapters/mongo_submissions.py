@@ -20,9 +20,10 @@ from memory_core.adapters import mongo_rows as rows
 from memory_core.adapters.mongo_connection import MongoConnection, Row, ask_server, run_transaction
 from memory_core.adapters.mongo_indexes import CONTENTS, DOCUMENTS, SUBMISSIONS, TRASH
 from memory_core.adapters.mongo_leases import lease_row, new_lease, read_holder
-from memory_core.models import Holder, Outcome, Provenance, StoreContentRequest, StoreRequest, hash_text
-from memory_core.ports import OpenSubmission, Submission, SubmissionState
+from memory_core.models import Holder, Outcome, StoreRequest, hash_text
+from memory_core.store_request import Provenance, StoreContentRequest
 from memory_core.wire import late_outcome_json
+from memory_core.work_ports import OpenSubmission, Submission, SubmissionState
 
 MAX_ATTEMPTS = 3
 _OPEN = [SubmissionState.STAGED.value, SubmissionState.RUNNING.value]

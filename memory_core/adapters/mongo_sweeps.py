@@ -21,7 +21,7 @@ from memory_core.adapters.mongo_connection import MongoConnection, Row, ask_serv
 from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, META, SUBMISSIONS, TRASH
 from memory_core.adapters.mongo_intents import read_underway, settle_intents
 from memory_core.models import Holder
-from memory_core.ports import SubmissionState
+from memory_core.work_ports import SubmissionState
 
 # Longer than any write takes between its first row and its last.
 ORPHAN_AGE = timedelta(hours=1)

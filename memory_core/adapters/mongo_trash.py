@@ -25,8 +25,8 @@ from memory_core.adapters.mongo_indexes import (
     SUBMISSIONS,
     TRASH,
 )
+from memory_core.answers import Purge, TrashedDocument
 from memory_core.errors import NotFoundError
-from memory_core.models import Purge, TrashedDocument
 
 
 def read_trash(connection: MongoConnection, identifier: str | None, *, limit: int) -> list[TrashedDocument]:

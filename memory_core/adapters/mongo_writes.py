@@ -27,7 +27,7 @@ from memory_core.adapters.mongo_indexes import CHUNKS, CONTENTS, DOCUMENTS, TRAS
 from memory_core.adapters.mongo_intents import Intent, announced, remove_unowned, settle_own
 from memory_core.adapters.mongo_kept_rows import move_kept_rows
 from memory_core.models import EmbeddedDocument, Holder
-from memory_core.ports import DocumentWrite, WriteResult, WriteVerdict
+from memory_core.store_ports import DocumentWrite, WriteResult, WriteVerdict
 
 _DUPLICATE_KEY = 11000
 # Rows of an insert outside of a transaction: about 9 MB with vectors of 1,024 numbers.

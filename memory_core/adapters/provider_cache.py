@@ -14,9 +14,9 @@ from datetime import datetime
 import numpy as np
 
 from memory_core.embedding_plan import Unit
-from memory_core.embedding_ports import CachedVector, EmbeddingCache, EmbeddingTransport
+from memory_core.embedding_ports import CachedVector, EmbeddingCache, EmbeddingKind, EmbeddingTransport
 from memory_core.errors import StorageError
-from memory_core.models import EmbeddingKind, Vector
+from memory_core.models import Vector
 
 
 class PaidVectors:

@@ -31,14 +31,22 @@ from memory_core.embedding_plan import (
     lay_out,
     pack,
 )
-from memory_core.embedding_ports import EmbeddingCache, EmbeddingTransport, ProviderAnswer, ProviderLimits
+from memory_core.embedding_ports import (
+    EmbeddingCache,
+    EmbeddingKind,
+    EmbeddingResult,
+    EmbeddingTransport,
+    EmbeddingUsage,
+    ProviderAnswer,
+    ProviderLimits,
+)
 from memory_core.errors import (
     EmbeddingUnavailableError,
     StorageError,
     ThrottledError,
     TooManyTokensError,
 )
-from memory_core.models import EmbeddingKind, EmbeddingResult, EmbeddingUsage, Vector
+from memory_core.models import Vector
 from memory_core.ports import TokenCounter
 
 _REFUSALS_REMEMBERED: Final = 4_096

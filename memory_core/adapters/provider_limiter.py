@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from memory_core.embedding_ports import EmbeddingKind
 from memory_core.errors import EmbeddingUnavailableError, ThrottledError
-from memory_core.models import EmbeddingKind
 
 _BURST_SECONDS: Final = 6.0  # of a budget may be spent at once after a rest: a minute has at most a tenth more
 _SECONDS_PER_MINUTE: Final = 60.0

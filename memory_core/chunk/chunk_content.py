@@ -19,15 +19,9 @@ from memory_core.chunk.pack import pack
 from memory_core.chunk.rst import scan_rst
 from memory_core.chunk.structure import Structure
 from memory_core.chunk.text import scan_text
+from memory_core.chunk_values import ChunkingResult, ChunkOptions
 from memory_core.errors import ChunkingError, InternalError
-from memory_core.models import (
-    ChunkedDocument,
-    ChunkingResult,
-    ChunkOptions,
-    ContentType,
-    Document,
-    Failure,
-)
+from memory_core.models import ChunkedDocument, ContentType, Document, Failure
 from memory_core.ports import Core, TokenCounter
 
 # Part of every recipe: raised when equal input gives other chunks than before.

@@ -19,7 +19,7 @@ from memory_core.chunk.sentences import (
 from memory_core.chunk.structure import Structure
 from memory_core.chunk.trim import first_non_blank
 from memory_core.chunk.words import first_word_edge, has_word_edges, last_run_edge, last_word_edge
-from memory_core.models import ChunkOptions
+from memory_core.chunk_values import ChunkOptions
 
 _Finder: TypeAlias = Callable[[int, int], int | None]
 

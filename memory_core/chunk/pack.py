@@ -16,8 +16,8 @@ from memory_core.chunk.ruler import Ruler
 from memory_core.chunk.structure import SECTION_LEVELS, Structure
 from memory_core.chunk.trim import first_non_blank
 from memory_core.chunk.units import MARGIN_TOKENS, build_units
+from memory_core.chunk_values import Chunk, ChunkingResult, ChunkingStats, ChunkOptions
 from memory_core.errors import ChunkingError
-from memory_core.models import Chunk, ChunkingResult, ChunkingStats, ChunkOptions
 from memory_core.ports import TokenCounter
 
 # A chunk that can end in several places ends near this share of the size. On chunking-eval at 400 tokens it finds as

@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 
-from memory_core.models import Chunk, ChunkOptions, DocumentState, Fingerprint, Holder, StoredVersion, Vector
-from memory_core.ports import ActiveSpace, Feed, ManifestEntry, Submission
+from memory_core.chunk_values import Chunk, ChunkOptions
+from memory_core.models import DocumentState, Fingerprint, Holder, StoredVersion, Vector
+from memory_core.store_ports import ActiveSpace
+from memory_core.work_ports import Feed, ManifestEntry, Submission
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

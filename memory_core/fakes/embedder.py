@@ -9,8 +9,9 @@ from typing import assert_never
 
 import numpy as np
 
+from memory_core.embedding_ports import EmbeddingKind, EmbeddingResult
 from memory_core.errors import EmbeddingError, EmbeddingUnavailableError
-from memory_core.models import EmbeddingKind, EmbeddingResult, Vector
+from memory_core.models import Vector
 from memory_core.ports import Embedder
 
 

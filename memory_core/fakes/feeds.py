@@ -8,8 +8,9 @@ from datetime import timedelta
 from memory_core.errors import NotFoundError
 from memory_core.fakes.database import FakeDatabase, LeaseRecord, take_turns
 from memory_core.models import Holder
-from memory_core.ports import Clock, Feed, ManifestEntry
+from memory_core.ports import Clock
 from memory_core.rules import refuse_overlap
+from memory_core.work_ports import Feed, ManifestEntry
 
 
 class FakeFeedStore:

@@ -12,8 +12,8 @@ from memory_core.fakes.records import read_state
 from memory_core.fakes.trash import FakeTrash
 from memory_core.health import NO_LIMITS, FaultKind, Finding, HealthLimits, Mended, StoreHealth
 from memory_core.models import DocumentState
-from memory_core.ports import FileState, SubmissionState
 from memory_core.spaces import describe_move, refuse_other_schema
+from memory_core.work_ports import FileState, SubmissionState
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
+from memory_core.answers import ChunkRow, DocumentChange, HitRow, SearchFilters, SourceListing, StoredDocument
 from memory_core.errors import NotFoundError
 from memory_core.fakes.database import ChunkRecord, DocumentRecord, FakeDatabase, take_turns
 from memory_core.fakes.records import (
@@ -16,19 +17,10 @@ from memory_core.fakes.records import (
     read_state,
     satisfies,
 )
-from memory_core.models import (
-    ChunkRow,
-    DocumentChange,
-    DocumentState,
-    HitRow,
-    PastRow,
-    SearchFilters,
-    SourceListing,
-    StoredChunkKey,
-    StoredDocument,
-)
+from memory_core.models import DocumentState, PastRow, StoredChunkKey
 from memory_core.paging import EXACT_TOTAL, Position, find_start, write_cursor
-from memory_core.ports import ActiveSpace, Clock, ListQuery
+from memory_core.ports import Clock
+from memory_core.store_ports import ActiveSpace, ListQuery
 
 
 class FakeStoreReads:

@@ -6,20 +6,10 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 
+from memory_core.answers import ChunkRow, HitRow, SearchFilters, StoredDocument
+from memory_core.chunk_values import readable_text
 from memory_core.fakes.database import ChunkRecord, DocumentRecord
-from memory_core.models import (
-    Attributes,
-    ChunkRow,
-    ChunkTally,
-    Document,
-    DocumentState,
-    HitRow,
-    PastRow,
-    SearchFilters,
-    StoredChunkKey,
-    StoredDocument,
-    readable_text,
-)
+from memory_core.models import Attributes, ChunkTally, Document, DocumentState, PastRow, StoredChunkKey
 
 
 def read_state(record: DocumentRecord, rows: Sequence[ChunkRecord]) -> DocumentState:

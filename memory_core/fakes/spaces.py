@@ -6,19 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from memory_core.answers import Coverage
 from memory_core.errors import ForeignDatabaseError, NotFoundError
 from memory_core.fakes.database import DocumentRecord, LeaseRecord, take_turns
 from memory_core.fakes.reads import FakeStoreReads
 from memory_core.models import Fingerprint, Holder
-from memory_core.ports import (
-    ActiveSpace,
-    Coverage,
-    RowSizes,
-    SchemaChange,
-    SchemaStep,
-    StoredEmbedding,
-)
 from memory_core.spaces import SCHEMA_VERSION, activate, declare, refuse_other_schema
+from memory_core.store_ports import ActiveSpace, RowSizes, SchemaChange, SchemaStep, StoredEmbedding
 
 
 class FakeSpaces(FakeStoreReads):

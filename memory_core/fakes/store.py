@@ -27,15 +27,9 @@ from memory_core.models import (
     Past,
     StoredVersion,
 )
-from memory_core.ports import (
-    ActiveSpace,
-    AttributeWrite,
-    Clock,
-    DocumentWrite,
-    WriteResult,
-    WriteVerdict,
-)
+from memory_core.ports import Clock
 from memory_core.spaces import SCHEMA_VERSION, adopt_recipe, refuse_other
+from memory_core.store_ports import ActiveSpace, AttributeWrite, DocumentWrite, WriteResult, WriteVerdict
 from memory_core.wire import ingest_block
 
 _NO_TALLY = ChunkTally(count=0, revisions=frozenset(), content_hashes=frozenset(), fingerprints=frozenset())

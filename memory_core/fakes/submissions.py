@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 
 from memory_core.fakes.database import BodyRecord, FakeDatabase, LeaseRecord, SubmissionRecord, take_turns
 from memory_core.models import Holder, Outcome, StoreRequest
-from memory_core.ports import Clock, OpenSubmission, Submission, SubmissionState
+from memory_core.ports import Clock
 from memory_core.wire import late_outcome_json
+from memory_core.work_ports import OpenSubmission, Submission, SubmissionState
 
 MAX_CRASHED_ATTEMPTS = 3
 

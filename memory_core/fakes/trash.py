@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from memory_core.answers import Deletion, Purge, SearchFilters, TrashedDocument
 from memory_core.errors import NotFoundError, ValidationError
 from memory_core.fakes.database import DocumentRecord, TrashRecord, take_turns
 from memory_core.fakes.records import read_document, satisfies
 from memory_core.fakes.spaces import FakeSpaces
-from memory_core.models import Deletion, Purge, SearchFilters, TrashedDocument
-from memory_core.ports import DeleteSelector
+from memory_core.store_ports import DeleteSelector
 
 _DOCUMENT_ID = re.compile(r"[0-9a-f]{24}", re.IGNORECASE)
 _TRASH_DAYS = 7

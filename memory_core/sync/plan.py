@@ -10,8 +10,8 @@ import pandas as pd
 
 from memory_core.files import ScannedFile
 from memory_core.models import DocumentState
-from memory_core.ports import Feed, FileState, ManifestEntry
 from memory_core.sync.values import Action, Cause, PlannedFile, SyncPlan, source_id_of
+from memory_core.work_ports import Feed, FileState, ManifestEntry
 
 # More than this share AND more than this many: a vanished mount looks like a mass deletion, two removed notes do not.
 MAX_DELETED_SHARE = 0.3

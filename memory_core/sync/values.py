@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from memory_core.models import MAX_SOURCE_ID_CHARS
+from memory_core.store_request import MAX_SOURCE_ID_CHARS
 
 # ASCII letters: a Unicode letter has several spellings (NFC, NFD, width), and ids are compared byte by byte.
 _LEGAL_SOURCE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]*")

@@ -19,12 +19,14 @@ from pymongo.database import Database
 
 from deployments.services import Service, acquire
 from memory_core.adapters.mongo_rows import decode_vector
+from memory_core.answers import SearchMode
 from memory_core.bootstrap import build_core
-from memory_core.models import Provenance, SearchMode, StoreContentRequest, StoreOutcome, StoreRequest
+from memory_core.models import StoreOutcome, StoreRequest
 from memory_core.ports import Core, Stages
 from memory_core.search import search_knowledge
 from memory_core.settings import load_settings
 from memory_core.store_content import PLAIN_STAGES, store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 from tests.providers.fake_provider import FakeProvider, SeenRequest, vector_of
 from tests.providers.faults import Fault
 from tests.providers.vendors import OPENAI, VOYAGE, Vendor

@@ -22,10 +22,12 @@ from deployments.services import Service, acquire
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.bootstrap import build_core
 from memory_core.errors import ConflictError, NotFoundError
-from memory_core.models import Outcome, Provenance, StoreContentRequest, StoreOutcome, StoreRequest
-from memory_core.ports import Core, DeleteSelector
+from memory_core.models import Outcome, StoreOutcome, StoreRequest
+from memory_core.ports import Core
 from memory_core.settings import load_settings
 from memory_core.store_content import store_content
+from memory_core.store_ports import DeleteSelector
+from memory_core.store_request import Provenance, StoreContentRequest
 from tests.acceptance.history_checker import Kind, Operation, check_history
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]

@@ -29,8 +29,9 @@ from structlog.testing import capture_logs
 
 from memory_core.adapters import mongo_writes
 from memory_core.adapters.mongo_rows import decode_vector
+from memory_core.answers import SearchMode
 from memory_core.errors import StorageUnavailableError
-from memory_core.models import Outcome, SearchMode
+from memory_core.models import Outcome
 from memory_core.store_content import PLAIN_STAGES
 from tests.acceptance.paid_memory import (
     DIMENSIONS,

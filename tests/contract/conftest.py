@@ -27,13 +27,10 @@ from memory_core.adapters.mongo_connection import MongoConnection, connect
 from memory_core.adapters.mongo_feeds import MongoFeedStore
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.adapters.mongo_submissions import MongoSubmissionStore
+from memory_core.chunk_values import Chunk, ChunkingResult, ChunkingStats, ChunkOptions
 from memory_core.fakes import FakeDatabase, FakeFeedStore, FakeStore, FakeSubmissionStore
 from memory_core.models import (
     Attributes,
-    Chunk,
-    ChunkingResult,
-    ChunkingStats,
-    ChunkOptions,
     ContentType,
     ContextBasis,
     Document,
@@ -42,13 +39,14 @@ from memory_core.models import (
     EmbeddedDocument,
     Fingerprint,
     Plan,
-    Provenance,
     StoredChunkKey,
     Vector,
     hash_text,
 )
-from memory_core.ports import AttributeWrite, FeedStore, MemoryStore, SubmissionStore, WriteVerdict
 from memory_core.settings import load_settings
+from memory_core.store_ports import AttributeWrite, MemoryStore, WriteVerdict
+from memory_core.store_request import Provenance
+from memory_core.work_ports import FeedStore, SubmissionStore
 
 VERSIONS_KEPT = 5
 DIMENSIONS = 8

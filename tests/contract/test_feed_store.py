@@ -9,7 +9,7 @@ import pytest
 
 from memory_core.errors import NotFoundError, ValidationError
 from memory_core.models import Holder
-from memory_core.ports import Feed, FeedStore, FileState, ManifestEntry
+from memory_core.work_ports import Feed, FeedStore, FileState, ManifestEntry
 
 # A lease that ended before it began: what a lapsed one looks like, without waiting for it.
 LAPSED_SECONDS = -1.0

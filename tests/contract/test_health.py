@@ -22,17 +22,10 @@ from memory_core.errors import ForeignDatabaseError, NotFoundError
 from memory_core.fakes import FakeDatabase
 from memory_core.fakes.database import BodyRecord, TrashRecord
 from memory_core.health import FaultKind, HealthLimits
-from memory_core.models import (
-    DocumentState,
-    EmbeddedDocument,
-    Fingerprint,
-    Holder,
-    Outcome,
-    Provenance,
-    StoreContentRequest,
-    StoreRequest,
-)
-from memory_core.ports import DeleteSelector, Feed, FeedStore, FileState, ManifestEntry, MemoryStore, SubmissionStore
+from memory_core.models import DocumentState, EmbeddedDocument, Fingerprint, Holder, Outcome, StoreRequest
+from memory_core.store_ports import DeleteSelector, MemoryStore
+from memory_core.store_request import Provenance, StoreContentRequest
+from memory_core.work_ports import Feed, FeedStore, FileState, ManifestEntry, SubmissionStore
 
 Put: TypeAlias = Callable[..., Awaitable[DocumentState]]
 Build: TypeAlias = Callable[..., EmbeddedDocument]

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from memory_core.models import DocumentState
-from memory_core.ports import MemoryStore
+from memory_core.store_ports import MemoryStore
 from tests.contract.conftest import PARAGRAPH_GAP
 
 Put: TypeAlias = Callable[..., Awaitable[DocumentState]]

@@ -13,7 +13,7 @@ from pymongo.database import Database
 from memory_core.adapters.mongo_connection import connect
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.models import DocumentState, EmbeddedDocument, Fingerprint, Holder
-from memory_core.ports import DeleteSelector, MemoryStore, WriteVerdict
+from memory_core.store_ports import DeleteSelector, MemoryStore, WriteVerdict
 
 Build: TypeAlias = Callable[..., EmbeddedDocument]
 Put: TypeAlias = Callable[..., Awaitable[DocumentState]]

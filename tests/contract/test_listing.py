@@ -11,10 +11,12 @@ from bson import ObjectId
 from pymongo import monitoring
 from pymongo.database import Database
 
+from memory_core.answers import SourceListing
 from memory_core.errors import ValidationError
-from memory_core.models import DocumentState, Fingerprint, Provenance, SourceListing
+from memory_core.models import DocumentState, Fingerprint
 from memory_core.paging import EXACT_TOTAL
-from memory_core.ports import DeleteSelector, ListQuery, MemoryStore
+from memory_core.store_ports import DeleteSelector, ListQuery, MemoryStore
+from memory_core.store_request import Provenance
 
 Put: TypeAlias = Callable[..., Awaitable[DocumentState]]
 

@@ -11,14 +11,9 @@ from typing import TypeAlias
 import numpy as np
 import pytest
 
-from memory_core.models import (
-    ChunkTally,
-    DocumentState,
-    EmbeddedDocument,
-    Fingerprint,
-    Provenance,
-)
-from memory_core.ports import AttributeWrite, MemoryStore, WriteVerdict
+from memory_core.models import ChunkTally, DocumentState, EmbeddedDocument, Fingerprint
+from memory_core.store_ports import AttributeWrite, MemoryStore, WriteVerdict
+from memory_core.store_request import Provenance
 
 Build: TypeAlias = Callable[..., EmbeddedDocument]
 BuildAttributes: TypeAlias = Callable[..., AttributeWrite]

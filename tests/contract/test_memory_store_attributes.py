@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from memory_core.models import ContentType, DocumentState, EmbeddedDocument
-from memory_core.ports import AttributeWrite, MemoryStore, WriteVerdict
+from memory_core.store_ports import AttributeWrite, MemoryStore, WriteVerdict
 
 Build: TypeAlias = Callable[..., EmbeddedDocument]
 BuildAttributes: TypeAlias = Callable[..., AttributeWrite]

@@ -9,9 +9,11 @@ from typing import TypeAlias
 
 import pytest
 
+from memory_core.answers import Deletion
 from memory_core.errors import ValidationError
-from memory_core.models import Deletion, DocumentState, EmbeddedDocument, Provenance
-from memory_core.ports import AttributeWrite, DeleteSelector, ListQuery, MemoryStore, WriteVerdict
+from memory_core.models import DocumentState, EmbeddedDocument
+from memory_core.store_ports import AttributeWrite, DeleteSelector, ListQuery, MemoryStore, WriteVerdict
+from memory_core.store_request import Provenance
 
 Build: TypeAlias = Callable[..., EmbeddedDocument]
 Put: TypeAlias = Callable[..., Awaitable[DocumentState]]

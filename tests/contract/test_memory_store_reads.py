@@ -9,17 +9,11 @@ from typing import TypeAlias
 
 import pytest
 
+from memory_core.answers import HitRow, SearchFilters
 from memory_core.errors import ForeignDatabaseError
-from memory_core.models import (
-    ContentType,
-    DocumentState,
-    EmbeddedDocument,
-    Fingerprint,
-    HitRow,
-    Provenance,
-    SearchFilters,
-)
-from memory_core.ports import AttributeWrite, ListQuery, MemoryStore
+from memory_core.models import ContentType, DocumentState, EmbeddedDocument, Fingerprint
+from memory_core.store_ports import AttributeWrite, ListQuery, MemoryStore
+from memory_core.store_request import Provenance
 
 Build: TypeAlias = Callable[..., EmbeddedDocument]
 Put: TypeAlias = Callable[..., Awaitable[DocumentState]]

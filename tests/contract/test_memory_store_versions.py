@@ -10,7 +10,7 @@ import pytest
 
 from memory_core.errors import NotFoundError
 from memory_core.models import DocumentState, hash_text
-from memory_core.ports import MemoryStore
+from memory_core.store_ports import MemoryStore
 
 Put: TypeAlias = Callable[..., Awaitable[DocumentState]]
 

@@ -15,7 +15,7 @@ from memory_core.adapters.mongo_store import MongoStore
 from memory_core.adapters.mongo_sweeps import ORPHAN_AGE
 from memory_core.health import FaultKind
 from memory_core.models import DocumentState, Fingerprint
-from memory_core.ports import DeleteSelector
+from memory_core.store_ports import DeleteSelector
 
 pytestmark = [pytest.mark.services, pytest.mark.parametrize("backend", ["mongodb"], indirect=True)]
 

@@ -15,7 +15,7 @@ from pymongo.database import Database
 from memory_core.adapters.mongo_connection import connect
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.models import EmbeddedDocument, Fingerprint, Holder
-from memory_core.ports import AttributeWrite, DeleteSelector, WriteVerdict
+from memory_core.store_ports import AttributeWrite, DeleteSelector, WriteVerdict
 
 pytestmark = pytest.mark.services
 

@@ -21,16 +21,9 @@ from memory_core.adapters.mongo_store import MongoStore
 from memory_core.adapters.mongo_submissions import MongoSubmissionStore
 from memory_core.adapters.mongo_sweeps import ORPHAN_AGE
 from memory_core.errors import StorageError
-from memory_core.models import (
-    DocumentState,
-    EmbeddedDocument,
-    Fingerprint,
-    Holder,
-    Provenance,
-    StoreContentRequest,
-    StoreRequest,
-)
-from memory_core.ports import DeleteSelector
+from memory_core.models import DocumentState, EmbeddedDocument, Fingerprint, Holder, StoreRequest
+from memory_core.store_ports import DeleteSelector
+from memory_core.store_request import Provenance, StoreContentRequest
 
 pytestmark = [pytest.mark.services, pytest.mark.parametrize("backend", ["mongodb"], indirect=True)]
 

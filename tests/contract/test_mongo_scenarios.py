@@ -23,21 +23,16 @@ from pymongo.database import Database
 
 from memory_core.adapters import mongo_connection
 from memory_core.adapters.mongo_store import MongoStore
+from memory_core.answers import SearchMode
 from memory_core.bootstrap import build_core
 from memory_core.errors import ConflictError, ValidationError
-from memory_core.models import (
-    EmbeddedDocument,
-    Outcome,
-    Provenance,
-    SearchMode,
-    StoreContentRequest,
-    StoreOutcome,
-    StoreRequest,
-)
-from memory_core.ports import Core, DeleteSelector, Stages, WriteVerdict
+from memory_core.models import EmbeddedDocument, Outcome, StoreOutcome, StoreRequest
+from memory_core.ports import Core, Stages
 from memory_core.search import search_knowledge
 from memory_core.settings import load_settings
 from memory_core.store_content import PLAIN_STAGES, store_content
+from memory_core.store_ports import DeleteSelector, WriteVerdict
+from memory_core.store_request import Provenance, StoreContentRequest
 
 pytestmark = pytest.mark.services
 

@@ -20,8 +20,8 @@ from memory_core.adapters.mongo_schema import VALIDATORS, apply_validators
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.errors import ForeignDatabaseError, StorageError
 from memory_core.models import DocumentState, EmbeddedDocument, Fingerprint
-from memory_core.ports import MemoryStore, SchemaChange, SchemaStep
 from memory_core.spaces import SCHEMA_VERSION
+from memory_core.store_ports import MemoryStore, SchemaChange, SchemaStep
 
 pytestmark = [pytest.mark.services, pytest.mark.parametrize("backend", ["mongodb"], indirect=True)]
 

@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from memory_core.models import DocumentState, EmbeddedDocument, StoredDocument
-from memory_core.ports import MemoryStore
+from memory_core.answers import StoredDocument
+from memory_core.models import DocumentState, EmbeddedDocument
+from memory_core.store_ports import MemoryStore
 
 Put: TypeAlias = Callable[..., Awaitable[DocumentState]]
 

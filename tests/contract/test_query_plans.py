@@ -23,28 +23,13 @@ from memory_core.adapters.mongo_embedding_cache import MongoEmbeddingCache
 from memory_core.adapters.mongo_feeds import MongoFeedStore
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.adapters.mongo_submissions import MAX_ATTEMPTS, MongoSubmissionStore
+from memory_core.answers import SearchFilters
 from memory_core.embedding_ports import CachedVector
 from memory_core.health import FaultKind, HealthLimits
-from memory_core.models import (
-    ContentType,
-    EmbeddedDocument,
-    Fingerprint,
-    Holder,
-    Outcome,
-    Provenance,
-    SearchFilters,
-    StoreContentRequest,
-    StoreRequest,
-)
-from memory_core.ports import (
-    AttributeWrite,
-    DeleteSelector,
-    Feed,
-    FileState,
-    ListQuery,
-    ManifestEntry,
-    Submission,
-)
+from memory_core.models import ContentType, EmbeddedDocument, Fingerprint, Holder, Outcome, StoreRequest
+from memory_core.store_ports import AttributeWrite, DeleteSelector, ListQuery
+from memory_core.store_request import Provenance, StoreContentRequest
+from memory_core.work_ports import Feed, FileState, ManifestEntry, Submission
 
 pytestmark = [pytest.mark.services, pytest.mark.parametrize("backend", ["mongodb"], indirect=True)]
 

@@ -13,9 +13,11 @@ from bson import ObjectId
 from pymongo.database import Database
 
 from memory_core.adapters.embedded_search import EmbeddedSearchIndex
+from memory_core.answers import HitRow, SearchFilters
+from memory_core.chunk_values import readable_text
 from memory_core.highlight import mark_fragments
-from memory_core.models import EmbeddedDocument, Fingerprint, HitRow, SearchFilters, hash_text, readable_text
-from memory_core.ports import ListQuery, MemoryStore, WriteVerdict
+from memory_core.models import EmbeddedDocument, Fingerprint, hash_text
+from memory_core.store_ports import ListQuery, MemoryStore, WriteVerdict
 
 Build: TypeAlias = Callable[..., EmbeddedDocument]
 

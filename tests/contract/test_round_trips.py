@@ -13,12 +13,14 @@ from pymongo import monitoring
 from deployments.services import Service, acquire
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.bootstrap import build_core
-from memory_core.models import Outcome, Provenance, StoreContentRequest, StoreRequest
-from memory_core.ports import Core, Feed
+from memory_core.models import Outcome, StoreRequest
+from memory_core.ports import Core
 from memory_core.settings import load_settings
 from memory_core.store_content import store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 from memory_core.sync.values import Action
 from memory_core.sync_feed import plan_feed, prune_feed, read_batch, record_batch
+from memory_core.work_ports import Feed
 
 pytestmark = pytest.mark.services
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from memory_core.adapters.embedded_search import EmbeddedSearchIndex
-from memory_core.models import ContentType, EmbeddedDocument, Fingerprint, SearchFilters
-from memory_core.ports import DeleteSelector, MemoryStore
+from memory_core.answers import SearchFilters
+from memory_core.models import ContentType, EmbeddedDocument, Fingerprint
+from memory_core.store_ports import DeleteSelector, MemoryStore
 
 
 async def _find(index: EmbeddedSearchIndex, query: str, filters: SearchFilters | None = None) -> Sequence[str]:

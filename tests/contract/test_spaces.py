@@ -14,8 +14,8 @@ from pymongo.database import Database
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.errors import ForeignDatabaseError, NotFoundError
 from memory_core.models import DocumentState, EmbeddedDocument, Fingerprint, Holder
-from memory_core.ports import ActiveSpace, AttributeWrite, MemoryStore, RowSizes, WriteVerdict
 from memory_core.spaces import SCHEMA_VERSION
+from memory_core.store_ports import ActiveSpace, AttributeWrite, MemoryStore, RowSizes, WriteVerdict
 
 Build: TypeAlias = Callable[..., EmbeddedDocument]
 Put: TypeAlias = Callable[..., Awaitable[DocumentState]]

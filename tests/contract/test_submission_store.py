@@ -11,8 +11,10 @@ from typing import TypeAlias
 import pytest
 
 from memory_core.errors import NotFoundError
-from memory_core.models import DocumentState, Holder, Provenance, StoreContentRequest, StoreRequest
-from memory_core.ports import DeleteSelector, MemoryStore, OpenSubmission, Submission, SubmissionState, SubmissionStore
+from memory_core.models import DocumentState, Holder, StoreRequest
+from memory_core.store_ports import DeleteSelector, MemoryStore
+from memory_core.store_request import Provenance, StoreContentRequest
+from memory_core.work_ports import OpenSubmission, Submission, SubmissionState, SubmissionStore
 
 Put: TypeAlias = Callable[..., Awaitable[DocumentState]]
 

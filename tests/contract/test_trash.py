@@ -9,9 +9,10 @@ from typing import TypeAlias
 
 import pytest
 
+from memory_core.answers import StoredDocument
 from memory_core.errors import NotFoundError
-from memory_core.models import DocumentState, EmbeddedDocument, Past, StoredDocument, StoredVersion
-from memory_core.ports import DeleteSelector, MemoryStore, WriteVerdict
+from memory_core.models import DocumentState, EmbeddedDocument, Past, StoredVersion
+from memory_core.store_ports import DeleteSelector, MemoryStore, WriteVerdict
 from tests.contract.conftest import PARAGRAPH_GAP, VERSIONS_KEPT, read_clock
 
 Build: TypeAlias = Callable[..., EmbeddedDocument]

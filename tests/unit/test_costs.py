@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from memory_core.costs import Cost, EmbeddingEstimate, check_max_cost, estimate_cost, is_paid, refuse_cost
 from memory_core.errors import ValidationError
-from memory_core.ports import Feed
 from memory_core.settings import Settings, load_settings
 from memory_core.situate import SituateUsage
 from memory_core.sync.plan import make_plan
 from memory_core.sync_feed import FeedPlan
+from memory_core.work_ports import Feed
 
 ASKED = SituateUsage(requests=10, input_tokens=50_000, cached_tokens=40_000, output_tokens=1_000)
 

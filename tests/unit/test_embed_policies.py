@@ -11,7 +11,7 @@ from memory_core.context import name_policy
 from memory_core.embedding_ports import Situated, SituateRequest
 from memory_core.embedding_settings import ContextPolicy
 from memory_core.models import EmbeddedDocument, hash_text
-from tests.unit.test_embed import RecordingEmbedder, World, make_document
+from tests.unit.embed_world import RecordingEmbedder, World, make_document
 
 
 async def test_prefix_puts_title_and_words_ahead_of_the_text() -> None:

@@ -19,10 +19,11 @@ from memory_core.embedding_ports import ProviderLimits
 from memory_core.errors import StorageUnavailableError
 from memory_core.fakes import FakeDatabase
 from memory_core.fakes.transport import ScriptedTransport
-from memory_core.models import Outcome, Provenance, StoreContentRequest, StoreRequest
+from memory_core.models import Outcome, StoreRequest
 from memory_core.ports import Core
 from memory_core.settings import load_settings
 from memory_core.store_content import PLAIN_STAGES, store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 from tests.unit.adapters.provider_process import CharCounter, Process
 
 MakeCore = Callable[..., Core]

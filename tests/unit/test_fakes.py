@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
+from memory_core.embedding_ports import EmbeddingKind, EmbeddingResult, EmbeddingUsage
 from memory_core.errors import EmbeddingError, EmbeddingUnavailableError, InternalError
 from memory_core.fakes import (
     EmbeddingFault,
@@ -17,8 +18,11 @@ from memory_core.fakes import (
     FakeSubmissionStore,
     ScriptedEmbedder,
 )
-from memory_core.models import EmbeddingResult, EmbeddingUsage, Holder, Provenance, StoreContentRequest, StoreRequest
-from memory_core.ports import Embedder, EmbeddingKind, Feed, FeedStore, MemoryStore, SubmissionStore
+from memory_core.models import Holder, StoreRequest
+from memory_core.ports import Embedder
+from memory_core.store_ports import MemoryStore
+from memory_core.store_request import Provenance, StoreContentRequest
+from memory_core.work_ports import Feed, FeedStore, SubmissionStore
 
 GROUPS = [["alpha", "beta"], ["gamma", "delta"]]
 ANN = Holder(host="laptop", pid=1, started=1.0, token="a" * 32)

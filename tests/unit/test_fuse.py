@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_core.answers import LegAnswer, LegHit
 from memory_core.fuse import FLOOR_RANK, FusedHit, fuse_legs, rank_alone
-from memory_core.models import LegAnswer, LegHit
 
 
 def leg(**scores: float) -> list[LegHit]:

@@ -12,16 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from memory_core.answers import StoredDocument
 from memory_core.errors import ForeignDatabaseError, ValidationError
 from memory_core.fakes import EmbeddingFault, FakeDatabase, ScriptedEmbedder
 from memory_core.fakes.foreign import FakeForeignMemory
 from memory_core.migrate import MigrationOptions, MigrationReport, check_source, migrate_memory
 from memory_core.migrate_ports import ForeignRow
 from memory_core.migrate_reading import read_document
-from memory_core.models import ContentType, Provenance, StoreContentRequest, StoredDocument, StoreRequest, hash_text
-from memory_core.ports import Core, MemoryStore
+from memory_core.models import ContentType, StoreRequest, hash_text
+from memory_core.ports import Core
 from memory_core.settings import Settings, load_settings
 from memory_core.store_content import store_content
+from memory_core.store_ports import MemoryStore
+from memory_core.store_request import Provenance, StoreContentRequest
 
 MakeCore: TypeAlias = Callable[..., Core]
 Row: TypeAlias = dict[str, Any]

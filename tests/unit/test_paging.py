@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from memory_core.errors import ValidationError
 from memory_core.paging import Position, find_start, read_cursor, write_cursor
-from memory_core.ports import ListQuery
+from memory_core.store_ports import ListQuery
 
 MOMENT = datetime(2026, 11, 1, 12, 30, 0, 123_000, tzinfo=UTC)
 CURSOR = write_cursor(Position(MOMENT, "0123456789abcdef01234567"))

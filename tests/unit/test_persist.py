@@ -21,15 +21,15 @@ from memory_core.models import (
     Failure,
     Outcome,
     Plan,
-    Provenance,
-    StoreContentRequest,
     StoreOutcome,
     StoreRequest,
     Vector,
 )
 from memory_core.persist import GROUP_BYTES, persist_documents
-from memory_core.ports import AttributeWrite, Core, DocumentWrite, MemoryStore, WriteResult, WriteVerdict
+from memory_core.ports import Core
 from memory_core.store_content import store_content
+from memory_core.store_ports import AttributeWrite, DocumentWrite, MemoryStore, WriteResult, WriteVerdict
+from memory_core.store_request import Provenance, StoreContentRequest
 from memory_core.validate import validate_requests
 
 MakeCore = Callable[..., Core]

@@ -14,11 +14,13 @@ from memory_core.adapters.hash_embedder import HashEmbedder
 from memory_core.chunk import chunk_content
 from memory_core.errors import ForeignDatabaseError, NotFoundError, ValidationError
 from memory_core.fakes import EmbeddingFault, FakeDatabase, ScriptedEmbedder
-from memory_core.models import Outcome, Provenance, StoreContentRequest, StoreOutcome, StoreRequest
-from memory_core.ports import Core, DeleteSelector, DocumentWrite, Progress, Stages, WriteResult
+from memory_core.models import Outcome, StoreOutcome, StoreRequest
+from memory_core.ports import Core, Progress, Stages
 from memory_core.reembed import estimate_reembed, plan_reembed, reembed_documents
 from memory_core.reembed_values import ReembedOptions, ReembedReport, ReembedResult, Why, check_options
 from memory_core.store_content import PLAIN_STAGES, store_content
+from memory_core.store_ports import DeleteSelector, DocumentWrite, WriteResult
+from memory_core.store_request import Provenance, StoreContentRequest
 
 MakeCore = Callable[..., Core]
 ALL = ReembedOptions()

@@ -15,11 +15,12 @@ from memory_core.examine import examine_memory
 from memory_core.fakes import EmbeddingFault, FakeDatabase, ScriptedEmbedder
 from memory_core.fakes.database import BodyRecord, TrashRecord
 from memory_core.health import FaultKind, Finding, StoreHealth
-from memory_core.models import DocumentState, Provenance, StoreContentRequest, StoreRequest
+from memory_core.models import DocumentState, StoreRequest
 from memory_core.ports import Core, Progress
 from memory_core.repair import RepairReport, RepairResult, repair_memory
 from memory_core.settings import load_settings
 from memory_core.store_content import store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 
 MakeCore = Callable[..., Core]
 TEXT = "\n\n".join(f"Paragraph {number} about things. " + "word " * 60 for number in range(20))

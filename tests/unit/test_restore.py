@@ -9,12 +9,15 @@ from datetime import timedelta
 import numpy as np
 import pytest
 
+from memory_core.answers import StoredDocument
 from memory_core.errors import ConflictError, NotFoundError
 from memory_core.fakes import FakeDatabase
-from memory_core.models import Outcome, Past, PastRow, Provenance, StoreContentRequest, StoredDocument, StoreRequest
-from memory_core.ports import Core, DeleteSelector
+from memory_core.models import Outcome, Past, PastRow, StoreRequest
+from memory_core.ports import Core
 from memory_core.restore import restore_document
 from memory_core.store_content import store_content
+from memory_core.store_ports import DeleteSelector
+from memory_core.store_request import Provenance, StoreContentRequest
 
 MakeCore = Callable[..., Core]
 TEXT = "\n\n".join(f"Paragraph {number} about things. " + "word " * 60 for number in range(20))

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memory_core.chunk_values import ChunkOptions
 from memory_core.errors import ValidationError
-from memory_core.models import MAX_CONTENT_CHARS, ChunkOptions, ContentType, StoreContentRequest
+from memory_core.models import ContentType
 from memory_core.rules import CheckedRequest, check_request, normalise_text
+from memory_core.store_request import MAX_CONTENT_CHARS, StoreContentRequest
 
 DEFAULTS = ChunkOptions(size=400, overlap=0, minimum=32)
 

@@ -8,6 +8,8 @@ from typing import cast
 import numpy as np
 import pytest
 
+from memory_core.answers import Coverage, HitRow, LegAnswer, LegHit, SearchFilters, SearchMode, SourceListing
+from memory_core.embedding_ports import EmbeddingKind, EmbeddingResult, EmbeddingUsage
 from memory_core.errors import (
     AgentMemoryError,
     EmbeddingUnavailableError,
@@ -16,23 +18,11 @@ from memory_core.errors import (
     StorageUnavailableError,
     ValidationError,
 )
-from memory_core.models import (
-    ContentType,
-    Coverage,
-    EmbeddingResult,
-    EmbeddingUsage,
-    Fingerprint,
-    HitRow,
-    LegAnswer,
-    LegHit,
-    SearchFilters,
-    SearchMode,
-    SourceListing,
-    Vector,
-)
-from memory_core.ports import ActiveSpace, Core, EmbeddingKind, ListQuery
+from memory_core.models import ContentType, Fingerprint, Vector
+from memory_core.ports import Core
 from memory_core.search import search_knowledge
 from memory_core.settings import Settings, load_settings
+from memory_core.store_ports import ActiveSpace, ListQuery
 
 OURS = Fingerprint(provider="hash", model="test", dimensions=2, context_policy="prefix-1")
 RARE = SearchFilters(tags=("rare",))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from memory_core.errors import ForeignDatabaseError
-from memory_core.ports import ActiveSpace
 from memory_core.spaces import SCHEMA_VERSION, adopt_recipe, refuse_other
+from memory_core.store_ports import ActiveSpace
 
 OURS, THEIRS = "2/400-0-32/words", "2/200-0-32/words"
 

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from memory_core.errors import ForeignDatabaseError, ValidationError
 from memory_core.fakes import FakeDatabase
-from memory_core.models import Outcome, Provenance, StoreContentRequest, StoreRequest, hash_text
-from memory_core.ports import Core, SubmissionState
+from memory_core.models import Outcome, StoreRequest, hash_text
+from memory_core.ports import Core
 from memory_core.store_content import store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 from memory_core.submissions import derive_key, stage_request
+from memory_core.work_ports import SubmissionState
 
 MakeCore = Callable[..., Core]
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from memory_core.files import ScannedFile
 from memory_core.models import Attributes, ChunkTally, ContentType, ContextBasis, DocumentState
-from memory_core.ports import Feed, FileState, ManifestEntry
 from memory_core.sync.plan import batches, deletions_need_confirmation, plan_sync
 from memory_core.sync.renames import detect_renames, files_to_hash
 from memory_core.sync.values import (
@@ -28,6 +27,7 @@ from memory_core.sync.values import (
     SyncReport,
     source_id_of,
 )
+from memory_core.work_ports import Feed, FileState, ManifestEntry
 
 FEED = Feed(name="notes", root="/notes")
 RECIPE, FINGERPRINT = "recipe-1", "local/mini/384/prefix-1"

@@ -16,11 +16,14 @@ from memory_core.adapters.local_files import LocalFiles
 from memory_core.errors import StorageUnavailableError, SyncError
 from memory_core.fakes import EmbeddingFault, FakeDatabase, ScriptedEmbedder
 from memory_core.files import DirectoryScan, FileReading
-from memory_core.models import Provenance, StoreContentRequest, StoreRequest
-from memory_core.ports import Core, DeleteSelector, Feed, FileState
+from memory_core.models import StoreRequest
+from memory_core.ports import Core
 from memory_core.store_content import store_content
+from memory_core.store_ports import DeleteSelector
+from memory_core.store_request import Provenance, StoreContentRequest
 from memory_core.sync.values import Action, FileOutcome, FileReport
 from memory_core.sync_feed import feed_of_path, plan_feed, prune_feed, read_batch, record_batch, report_untouched
+from memory_core.work_ports import Feed, FileState
 
 MakeCore = Callable[..., Core]
 

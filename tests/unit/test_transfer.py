@@ -28,10 +28,12 @@ from memory_core.errors import (
 )
 from memory_core.fakes import EmbeddingFault, FakeDatabase, ScriptedEmbedder
 from memory_core.fakes.database import BodyRecord
-from memory_core.models import Provenance, StoreContentRequest, StoreRequest
-from memory_core.ports import Core, MemoryStore, Progress
+from memory_core.models import StoreRequest
+from memory_core.ports import Core, Progress
 from memory_core.settings import load_settings
 from memory_core.store_content import store_content
+from memory_core.store_ports import MemoryStore
+from memory_core.store_request import Provenance, StoreContentRequest
 from memory_core.transfer_export import export_memory
 from memory_core.transfer_files import hold_directory
 from memory_core.transfer_format import text_file
@@ -389,7 +391,7 @@ async def test_a_document_that_is_stored_meanwhile_is_consistent(make_core: Make
 
 async def test_a_document_that_is_deleted_meanwhile_is_left(make_core: MakeCore, tmp_path: Path) -> None:
     """It is neither in the export nor a problem."""
-    from memory_core.ports import DeleteSelector
+    from memory_core.store_ports import DeleteSelector
 
     core = make_core()
     await fill(core, 3)

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from memory_core.errors import ValidationError
-from memory_core.models import Provenance, StoreContentRequest, StoreRequest
+from memory_core.models import StoreRequest
 from memory_core.ports import Core
 from memory_core.store_content import store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 from memory_core.transfer_export import export_memory
 from memory_core.transfer_files import MAX_LINE_BYTES
 from memory_core.transfer_import import import_memory

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from memory_core.chunk_values import ChunkOptions
 from memory_core.errors import ValidationError
 from memory_core.models import (
     Attributes,
-    ChunkOptions,
     ChunkTally,
     ContentType,
     ContextBasis,
@@ -23,13 +23,12 @@ from memory_core.models import (
     DocumentState,
     Failure,
     Plan,
-    Provenance,
-    StoreContentRequest,
     StoreRequest,
     hash_text,
 )
 from memory_core.ports import Core
 from memory_core.store_content import store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 from memory_core.validate import decide_plan, is_complete, parse_request, validate_requests
 
 MakeCore = Callable[..., Core]

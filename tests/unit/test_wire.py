@@ -6,26 +6,17 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from memory_core.answers import Deletion, Hit, HitRow, SearchAnswer, SearchMode, SourceListing, StoredDocument
+from memory_core.chunk_values import Chunk, ChunkingResult, ChunkingStats, ChunkOptions
 from memory_core.errors import EmbeddingUnavailableError
 from memory_core.models import (
     Attributes,
-    Chunk,
-    ChunkingResult,
-    ChunkingStats,
-    ChunkOptions,
     ChunkTally,
     ContentType,
     ContextBasis,
-    Deletion,
     DocumentState,
     Fingerprint,
-    Hit,
-    HitRow,
     Outcome,
-    SearchAnswer,
-    SearchMode,
-    SourceListing,
-    StoredDocument,
     StoredVersion,
     StoreOutcome,
 )

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from memory_core.adapters.provider_embedder import ProviderEmbedder
 from memory_core.adapters.provider_limiter import ProviderLimiter, RequestPolicy
-from memory_core.embedding_ports import EmbeddingTransport, ProviderLimits, ProviderRequest
+from memory_core.embedding_ports import EmbeddingResult, EmbeddingTransport, ProviderLimits, ProviderRequest
 from memory_core.errors import (
     StorageError,
 )
 from memory_core.fakes.embedding_cache import CacheRow
 from memory_core.fakes.transport import ScriptedTransport
-from memory_core.models import EmbeddingResult
 from tests.unit.adapters.broken_cache import BrokenCache
 from tests.unit.adapters.virtual_time import VirtualTime
 

@@ -8,7 +8,7 @@ import pytest
 
 from memory_core.adapters.local_files import LocalFiles
 from memory_core.errors import SyncError
-from memory_core.ports import Feed
+from memory_core.work_ports import Feed
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pymongo.pool_shared import _PoolClosedError
 from memory_core.adapters.mongo_connection import WAIT_QUEUE_TIMEOUT_MS, connect
 from memory_core.adapters.mongo_errors import REFUSED, RULES, Rule, call_translated, error_codes, translate
 from memory_core.errors import ConfigError, StorageError, StorageUnavailableError, TooLargeError
-from memory_core.models import StoreContentRequest
+from memory_core.store_request import StoreContentRequest
 
 DIARY = "Dear diary, nobody may read this."
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from memory_core.adapters.voyage_transport import VoyageTransport, load_voyage_transport
-from memory_core.embedding_ports import ProviderLimits, ProviderRequest
+from memory_core.embedding_ports import EmbeddingKind, ProviderLimits, ProviderRequest
 from memory_core.errors import ConfigError, TooManyTokensError
-from memory_core.ports import EmbeddingKind
 from memory_core.settings import Settings, load_settings
 from tests.providers.fake_provider import FakeProvider, SeenRequest
 from tests.providers.vendors import VOYAGE

@@ -19,7 +19,8 @@ from memory_core.chunk.chunk_content import _scan
 from memory_core.chunk.html import HTML_STRATEGY
 from memory_core.chunk.structure import Structure
 from memory_core.chunk.trim import first_non_blank
-from memory_core.models import Chunk, ChunkingResult, ChunkOptions, ContentType
+from memory_core.chunk_values import Chunk, ChunkingResult, ChunkOptions
+from memory_core.models import ContentType
 from memory_core.ports import TokenCounter
 
 STRATEGIES = frozenset(

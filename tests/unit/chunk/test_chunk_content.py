@@ -18,19 +18,11 @@ from memory_core.chunk.chunk_content import (
     describe_default_recipe,
     describe_recipe,
 )
+from memory_core.chunk_values import ChunkingResult, ChunkOptions
 from memory_core.errors import ChunkingError, InternalError
-from memory_core.models import (
-    Attributes,
-    ChunkedDocument,
-    ChunkingResult,
-    ChunkOptions,
-    ContentType,
-    Document,
-    Failure,
-    Plan,
-    Provenance,
-)
+from memory_core.models import Attributes, ChunkedDocument, ContentType, Document, Failure, Plan
 from memory_core.ports import Core, TokenCounter
+from memory_core.store_request import Provenance
 
 _PROSE = "\n\n".join(
     "\n".join(f"Line {line} of part {part} says a few plain words about nothing at all." for line in range(6))

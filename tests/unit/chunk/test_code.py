@@ -23,7 +23,8 @@ from memory_core.chunk.code_grammars import (
 from memory_core.chunk.code_kinds import KINDS
 from memory_core.chunk.code_limits import count_unfinished
 from memory_core.chunk.structure import Structure
-from memory_core.models import Chunk, ChunkOptions, ContentType
+from memory_core.chunk_values import Chunk, ChunkOptions
+from memory_core.models import ContentType
 from memory_core.ports import TokenCounter
 
 _TYPESCRIPT = """\

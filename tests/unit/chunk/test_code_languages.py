@@ -9,7 +9,8 @@ import pytest
 
 from memory_core.chunk.chunk_content import chunk_content
 from memory_core.chunk.code_kinds import KINDS
-from memory_core.models import ChunkOptions, ContentType
+from memory_core.chunk_values import ChunkOptions
+from memory_core.models import ContentType
 from memory_core.ports import TokenCounter
 
 # In characters: each function of a sample fits, two of them do not.

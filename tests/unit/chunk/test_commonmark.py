@@ -18,7 +18,7 @@ from markdown_it.token import Token
 from memory_core.chunk.front_matter import measure_front_matter
 from memory_core.chunk.markdown import scan_markdown
 from memory_core.chunk.structure import Structure
-from memory_core.models import ChunkingResult
+from memory_core.chunk_values import ChunkingResult
 
 CheckedChunker = Callable[..., ChunkingResult]
 

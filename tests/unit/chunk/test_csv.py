@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_core.chunk.csv_rows import MAX_HEADER_CHARS, ROWS_STRATEGY, scan_csv
-from memory_core.models import ChunkingResult, ContentType
+from memory_core.chunk_values import ChunkingResult
+from memory_core.models import ContentType
 
 _examples = settings.get_profile(os.environ.get("HYPOTHESIS_CHUNK_PROFILE", "chunk-suite"))
 

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_core.chunk.html import scan_html
-from memory_core.models import ChunkingResult, ContentType
+from memory_core.chunk_values import ChunkingResult
+from memory_core.models import ContentType
 from memory_core.ports import TokenCounter
 
 _PAGE = """\

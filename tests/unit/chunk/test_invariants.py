@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.chunk.chunk_content import chunk_content
-from memory_core.models import ChunkingResult, ChunkOptions, ContentType
+from memory_core.chunk_values import ChunkingResult, ChunkOptions
+from memory_core.models import ContentType
 from memory_core.ports import TokenCounter
 from tests.unit.chunk.hostile_texts import languages, sizes, texts
 

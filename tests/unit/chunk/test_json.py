@@ -19,7 +19,8 @@ from memory_core.chunk.json_elements import (
     RECORDS_STRATEGY,
     scan_json,
 )
-from memory_core.models import ChunkingResult, ContentType
+from memory_core.chunk_values import ChunkingResult
+from memory_core.models import ContentType
 
 _examples = settings.get_profile(os.environ.get("HYPOTHESIS_CHUNK_PROFILE", "chunk-suite"))
 

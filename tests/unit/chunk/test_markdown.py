@@ -9,7 +9,7 @@ import pytest
 
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.chunk.markdown import scan_markdown
-from memory_core.models import ChunkingResult
+from memory_core.chunk_values import ChunkingResult
 
 _README = """\
 # Guide

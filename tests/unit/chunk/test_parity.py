@@ -17,8 +17,9 @@ import pytest
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.chunk.chunk_content import chunk_content
 from memory_core.chunk.markdown import scan_markdown
+from memory_core.chunk_values import ChunkingResult, ChunkOptions
 from memory_core.errors import ChunkingError
-from memory_core.models import ChunkingResult, ChunkOptions, ContentType
+from memory_core.models import ContentType
 from memory_core.ports import TokenCounter
 
 CheckedChunker = Callable[..., ChunkingResult]

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_core.chunk.rst import scan_rst
-from memory_core.models import ChunkingResult, ContentType
+from memory_core.chunk_values import ChunkingResult
+from memory_core.models import ContentType
 
 CheckedChunker = Callable[..., ChunkingResult]
 

@@ -16,7 +16,8 @@ from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
 from memory_core.chunk.chunk_content import chunk_content
 from memory_core.chunk.sentences import first_sentence_end, last_sentence_ends
 from memory_core.chunk.words import first_word_edge, last_run_edge, last_word_edge
-from memory_core.models import ChunkingResult, ChunkOptions, ContentType
+from memory_core.chunk_values import ChunkingResult, ChunkOptions
+from memory_core.models import ContentType
 
 CheckedChunker = Callable[..., ChunkingResult]
 

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_core.adapters.tiktoken_counter import load_tiktoken_counter
-from memory_core.models import Chunk, ChunkingResult, ContentType
+from memory_core.chunk_values import Chunk, ChunkingResult
+from memory_core.models import ContentType
 
 _examples = settings.get_profile(os.environ.get("HYPOTHESIS_CHUNK_PROFILE", "chunk-suite"))
 

@@ -13,12 +13,14 @@ import pytest
 from deployments import cli_eval
 from deployments.cli_eval import EvalRun, evaluate_file, make_table, parse_cuts, read_questions
 from memory_core.adapters.embedded_search import EmbeddedSearchIndex
+from memory_core.answers import SearchFilters, SearchMode
 from memory_core.errors import IndexUnavailableError, SearchError, ValidationError
 from memory_core.evaluate import Scores
-from memory_core.models import Outcome, Provenance, SearchFilters, SearchMode, StoreContentRequest, StoreRequest
+from memory_core.models import Outcome, StoreRequest
 from memory_core.ports import Core
 from memory_core.settings import load_settings
 from memory_core.store_content import store_content
+from memory_core.store_request import Provenance, StoreContentRequest
 
 BEES = "Bees make honey. They dance to tell the others where flowers are.\r\nA hive has one queen."
 WASPS = "Wasps build nests of paper. A nest of paper lasts one summer."

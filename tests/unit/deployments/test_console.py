@@ -25,26 +25,12 @@ from deployments.console import (
     tell,
 )
 from deployments.visible_text import visible, visible_line
-from memory_core.models import (
-    Attributes,
-    Chunk,
-    ChunkingResult,
-    ChunkingStats,
-    ChunkOptions,
-    ChunkTally,
-    ContentType,
-    ContextBasis,
-    DocumentState,
-    Fingerprint,
-    Hit,
-    HitRow,
-    SearchAnswer,
-    SearchMode,
-    SourceListing,
-    StoredDocument,
-)
-from memory_core.ports import Feed, Progress
+from memory_core.answers import Hit, HitRow, SearchAnswer, SearchMode, SourceListing, StoredDocument
+from memory_core.chunk_values import Chunk, ChunkingResult, ChunkingStats, ChunkOptions
+from memory_core.models import Attributes, ChunkTally, ContentType, ContextBasis, DocumentState, Fingerprint
+from memory_core.ports import Progress
 from memory_core.sync.values import FileOutcome, FileReport, SyncReport
+from memory_core.work_ports import Feed
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)
 SPACE = Fingerprint(provider="local", model="mini", dimensions=384, context_policy="prefix-1")

@@ -15,7 +15,8 @@ from flows.leases import hold_feed, hold_submissions
 from memory_core.errors import StorageUnavailableError, SyncError
 from memory_core.fakes import FakeDatabase
 from memory_core.models import Holder
-from memory_core.ports import Core, Feed, FeedStore, Progress
+from memory_core.ports import Core, Progress
+from memory_core.work_ports import Feed, FeedStore
 
 MakeCore = Callable[..., Core]
 OTHER = Holder(host="here", pid=77, started=1.0, token="o" * 32)

@@ -11,9 +11,11 @@ import pytest
 from flows import leases
 from flows.leases import hold_reembed
 from flows.reembed import _conclude
+from memory_core.answers import Coverage
 from memory_core.errors import NotFoundError
-from memory_core.ports import ActiveSpace, Core, Coverage, Progress
+from memory_core.ports import Core, Progress
 from memory_core.reembed_values import DocumentReport, ReembedOptions, ReembedReport, ReembedResult
+from memory_core.store_ports import ActiveSpace
 
 ALL = ReembedOptions()
 
