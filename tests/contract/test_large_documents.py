@@ -14,6 +14,7 @@ from memory_core.adapters.mongo_connection import connect
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.models import DocumentState, EmbeddedDocument, Fingerprint, Holder
 from memory_core.store_ports import DeleteSelector, MemoryStore, WriteVerdict
+from tests.contract.cut_off import cut_off
 
 Build: TypeAlias = Callable[..., EmbeddedDocument]
 Put: TypeAlias = Callable[..., Awaitable[DocumentState]]
@@ -50,10 +51,6 @@ async def test_a_lost_race_leaves_nothing(store: MemoryStore, build: Build, put:
     assert (await store.check_health()).faults == ()
 
 
-class _CutOffError(Exception):
-    """The process ends here."""
-
-
 @pytest.mark.services
 class TestCutOff:
     """A process that is gone in the middle, on the real server."""
@@ -81,7 +78,6 @@ class TestCutOff:
     async def test_what_it_had_begun_goes_with_the_next_start(
         self,
         open_store: Callable[[str, Callable[[Holder], bool]], MongoStore],
-        monkeypatch: pytest.MonkeyPatch,
         contract_database: Database[dict[str, Any]],
         build: Build,
         space: Fingerprint,
@@ -92,13 +88,8 @@ class TestCutOff:
         await dying.prepare(space)
         write = build("notes/a", "alpha", "beta")
 
-        def cut_off(*_: object, **__: object) -> None:
-            raise _CutOffError
-
-        monkeypatch.setattr("memory_core.adapters.mongo_writes.run_transaction", cut_off)
-        with pytest.raises(_CutOffError):
+        with cut_off("mongo_writes.run_transaction"):
             await dying.write_in_parts(write, now=now)
-        monkeypatch.undo()
         assert contract_database["chunks"].count_documents({}) == 2
         careful = open_store("careful", lambda _: True)
         await careful.prepare(space)
@@ -114,7 +105,6 @@ class TestCutOff:
     async def test_old_rows_that_were_left_go_too(
         self,
         open_store: Callable[[str, Callable[[Holder], bool]], MongoStore],
-        monkeypatch: pytest.MonkeyPatch,
         contract_database: Database[dict[str, Any]],
         build: Build,
         space: Fingerprint,
@@ -126,13 +116,8 @@ class TestCutOff:
         await dying.write_in_parts(build("notes/a", "alpha", "beta"), now=now)
         base = (await dying.read_states(["notes/a"]))["notes/a"]
 
-        def cut_off(*_: object, **__: object) -> None:
-            raise _CutOffError
-
-        monkeypatch.setattr("memory_core.adapters.mongo_writes._delete_old_rows", cut_off)
-        with pytest.raises(_CutOffError):
+        with cut_off("mongo_writes._delete_old_rows"):
             await dying.write_in_parts(build("notes/a", "gamma", base=base), now=now)
-        monkeypatch.undo()
         ids = [str(row["_id"]) for row in contract_database["chunks"].find({}, {"_id": 1})]
         assert len(ids) == 3
         assert [hit.text for hit in (await dying.read_hits(ids)).values()] == ["gamma"]
@@ -158,13 +143,8 @@ class TestCutOff:
         deletion = await dying.delete(DeleteSelector(source_ids=("notes/b",)), now=now)
         assert deletion.deleted_chunks == 1
 
-        def cut_off(*_: object, **__: object) -> int:
-            raise _CutOffError
-
-        monkeypatch.setattr("memory_core.adapters.mongo_deletes._delete_rows", cut_off)
-        with pytest.raises(_CutOffError):
+        with cut_off("mongo_deletes._delete_rows"):
             await dying.delete(DeleteSelector(source_ids=("notes/a",)), now=now)
-        monkeypatch.undo()
         assert await dying.read_document("notes/a") is None
         assert contract_database["chunks"].count_documents({}) == 2
         knowing = open_store("knowing", lambda _: False)

@@ -16,6 +16,7 @@ from memory_core.adapters.mongo_connection import connect
 from memory_core.adapters.mongo_store import MongoStore
 from memory_core.models import EmbeddedDocument, Fingerprint, Holder
 from memory_core.store_ports import AttributeWrite, DeleteSelector, WriteVerdict
+from tests.contract.cut_off import cut_off
 
 pytestmark = pytest.mark.services
 
@@ -25,11 +26,7 @@ Rows: TypeAlias = Database[dict[str, Any]]
 
 NAME = "notes/a"
 # Everything that follows the flip of a write.
-BEHIND_THE_FLIP = ("_delete_old_rows", "_delete_replaced")
-
-
-class _CutOffError(Exception):
-    """The process got no further."""
+BEHIND_THE_FLIP = ("mongo_writes._delete_old_rows", "mongo_writes._delete_replaced")
 
 
 @pytest.fixture
@@ -47,28 +44,13 @@ async def open_store(mongodb_uri: str, contract_database: Rows) -> AsyncGenerato
             holder=Holder(host=host, pid=1, started=0.0),
             is_alive=lambda holder: holder.host != "dying",
         )
-        store._has_transactions = atomic  # pyright: ignore[reportPrivateUsage]
+        store._has_transactions = atomic  # pyright: ignore[reportPrivateUsage] - False: as on a stand-alone server
         stores.append(store)
         return store
 
     yield open_as
     for store in stores:
         await store.close()
-
-
-@pytest.fixture
-def cut_off(monkeypatch: pytest.MonkeyPatch) -> Callable[[], pytest.MonkeyPatch]:
-    """From the call on, no write gets beyond its flip; `undo` ends that."""
-
-    def cut(*_: object, **__: object) -> None:
-        raise _CutOffError
-
-    def begin() -> pytest.MonkeyPatch:
-        for step in BEHIND_THE_FLIP:
-            monkeypatch.setattr(f"memory_core.adapters.mongo_writes.{step}", cut)
-        return monkeypatch
-
-    return begin
 
 
 @pytest.fixture
@@ -81,7 +63,6 @@ def write(build: Build) -> EmbeddedDocument:
 async def left(
     request: pytest.FixtureRequest,
     open_store: OpenStore,
-    monkeypatch: pytest.MonkeyPatch,
     write: EmbeddedDocument,
     space: Fingerprint,
     now: datetime,
@@ -90,15 +71,9 @@ async def left(
     atomic = request.param == "in parts"
     dying, other = open_store("dying", atomic=atomic), open_store("other", atomic=atomic)
     await dying.prepare(space)
-
-    def cut(*_: object, **__: object) -> None:
-        raise _CutOffError
-
     # The last step in parts runs outside of the transaction, which is committed by then.
-    monkeypatch.setattr("memory_core.adapters.mongo_writes._delete_old_rows", cut)
-    with pytest.raises(_CutOffError):
+    with cut_off("mongo_writes._delete_old_rows"):
         await dying.write_in_parts(write, now=now)
-    monkeypatch.undo()
     return other
 
 
@@ -155,7 +130,6 @@ async def full(open_store: OpenStore, build: Build, space: Fingerprint, now: dat
 async def test_a_text_that_is_not_kept_any_more_goes_with_the_next_start(
     full: MongoStore,
     open_store: OpenStore,
-    cut_off: Callable[[], pytest.MonkeyPatch],
     contract_database: Rows,
     build: Build,
     space: Fingerprint,
@@ -163,10 +137,8 @@ async def test_a_text_that_is_not_kept_any_more_goes_with_the_next_start(
 ) -> None:
     """Cut off ahead of its removal: nobody owns it, and nobody would look for it for an hour."""
     write = build(NAME, "third", base=(await full.read_states([NAME]))[NAME])
-    patch = cut_off()
-    with pytest.raises(_CutOffError):
+    with cut_off(*BEHIND_THE_FLIP):
         await full.write_together([write], now=now)
-    patch.undo()
     await open_store("next", atomic=False).prepare(space)
     assert {row["text"] for row in contract_database["contents"].find({})} == {"second", "third"}
     assert {row["text"] for row in contract_database["chunks"].find({})} == {"third"}
@@ -174,17 +146,14 @@ async def test_a_text_that_is_not_kept_any_more_goes_with_the_next_start(
 
 async def test_a_write_that_is_repeated_ends_what_was_cut_off(
     full: MongoStore,
-    cut_off: Callable[[], pytest.MonkeyPatch],
     contract_database: Rows,
     build: Build,
     now: datetime,
 ) -> None:
     """The answer was lost and the flip was not: the same write again is done, and nothing of the old one is left."""
     write = build(NAME, "third", base=(await full.read_states([NAME]))[NAME])
-    patch = cut_off()
-    with pytest.raises(_CutOffError):
+    with cut_off(*BEHIND_THE_FLIP):
         await full.write_together([write], now=now)
-    patch.undo()
     (result,) = await full.write_together([write], now=now)
     assert (result.verdict, result.version) == (WriteVerdict.WRITTEN, 3)
     assert {row["text"] for row in contract_database["contents"].find({})} == {"second", "third"}
@@ -194,7 +163,6 @@ async def test_a_write_that_is_repeated_ends_what_was_cut_off(
 
 async def test_rows_of_a_lost_race_go_at_once(
     open_store: OpenStore,
-    monkeypatch: pytest.MonkeyPatch,
     write: EmbeddedDocument,
     contract_database: Rows,
     build: Build,
@@ -204,14 +172,8 @@ async def test_rows_of_a_lost_race_go_at_once(
     """Cut off ahead of the flip of a new document; another one has its name when the write is repeated."""
     store = open_store("living")
     await store.prepare(space)
-
-    def cut(*_: object, **__: object) -> None:
-        raise _CutOffError
-
-    monkeypatch.setattr("memory_core.adapters.mongo_writes.run_transaction", cut)
-    with pytest.raises(_CutOffError):
+    with cut_off("mongo_writes.run_transaction"):
         await store.write_in_parts(write, now=now)
-    monkeypatch.undo()
     await store.write_together([build(NAME, "gamma")], now=now)
     assert (await store.write_in_parts(write, now=now)).verdict is WriteVerdict.CONFLICT
     assert {row["text"] for row in contract_database["chunks"].find({})} == {"gamma"}

@@ -179,7 +179,7 @@ class Killer(monitoring.CommandListener):
 
 def _store_and_die(place: Place, killer: Killer, content: str) -> None:
     """What the child does."""
-    mongo_connection.MongoClient = functools.partial(  # pyright: ignore[reportAttributeAccessIssue]
+    mongo_connection.MongoClient = functools.partial(  # pyright: ignore[reportAttributeAccessIssue] - of this child alone
         MongoClient, event_listeners=[killer]
     )
     asyncio.run(store_one(place.open_core(), ask(content)))
