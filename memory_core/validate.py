@@ -35,6 +35,8 @@ from memory_core.rules import CheckedRequest, check_request, default_options, pl
 from memory_core.spaces import refuse_other_space
 from memory_core.store_request import StoreContentRequest
 
+_DELETE_FIRST = "Delete what is stored to have it back."
+_DAMAGED = "What it comes from is damaged: take it from another copy."
 _SUPERSEDED = "A newer text was stored under this id after this one was accepted; the newer one was kept."
 
 
@@ -158,11 +160,11 @@ def _decide_returning(
     source_id, newest = candidate.source_id, past.versions[-1]
     base = states.get(source_id)
     if base is None and (other := next((one for one in states.values() if one.document_id == past.document_id), None)):
-        return _refuse_returning(source_id, f"is stored as {other.source_id} now")
+        return _refuse_returning(source_id, f"is stored as {other.source_id} now", _DELETE_FIRST)
     if newest.content_hash != candidate.content_hash:
-        return _refuse_returning(source_id, "does not have the text that its newest version names")
+        return _refuse_returning(source_id, "does not have the text that its newest version names", _DAMAGED)
     if base and (base.document_id != past.document_id or base.content_hash != candidate.content_hash):
-        return _refuse_returning(source_id, "was stored anew in the meantime")
+        return _refuse_returning(source_id, "was stored anew in the meantime", _DELETE_FIRST)
     options = replace(candidate.checked.options, language=_language_of(past.attributes, source_id))
     return Document(
         document_id=past.document_id,
@@ -184,10 +186,8 @@ def _decide_returning(
     )
 
 
-def _refuse_returning(source_id: str, why: str) -> Failure:
-    error = ConflictError(
-        f"The document {source_id} {why}. Nothing was changed. Delete what is stored to have it back."
-    )
+def _refuse_returning(source_id: str, why: str, remedy: str) -> Failure:
+    error = ConflictError(f"The document {source_id} {why}. Nothing was changed. {remedy}")
     return Failure(error=error, source_id=source_id)
 
 
